@@ -63,7 +63,7 @@ Raises:
 """
 
 
-def _takes(name: str) -> str:
+def _takes_text(name: str) -> str:
     """The kinds of elements that a function takes."""
     if name in ("reduce_and", "reduce_or", "reduce_xor"):
         return "integers or booleans"
@@ -72,13 +72,13 @@ def _takes(name: str) -> str:
     return "integers, floats or complex numbers" + (", or booleans" if name.endswith(("max", "min")) else "")
 
 
-def _says(op: Op, text: str) -> Callable[[Any], Any]:
+def _documented(op: Op, text: str) -> Callable[[Any], Any]:
     line = (type(op).__doc__ or "").split("\n")[0]
-    return named(op.name, text.format(line=line, takes=_takes(op.name)), *_EXAMPLES[op.name])
+    return named(op.name, text.format(line=line, takes=_takes_text(op.name)), *_EXAMPLES[op.name])
 
 
 def _over_axes(op: Op) -> Callable[..., Array]:
-    @_says(op, _OVER_AXES)
+    @_documented(op, _OVER_AXES)
     def function(operand: ArrayLike, axes: Sequence[int]) -> Array:
         x = as_value(operand, op.name)
         found = axes_of(axes, x.ndim, op.name)
@@ -187,7 +187,7 @@ _OF_COMPLEX = {"cummax": "maximum", "cummin": "minimum", "cumlogsumexp": "logadd
 
 
 def _running(op: Op) -> Callable[..., Array]:
-    @_says(op, _RUNNING)
+    @_documented(op, _RUNNING)
     def function(operand: ArrayLike, axis: int = 0, reverse: bool = False) -> Array:
         x = as_value(operand, op.name)
         dim = check_axis(op, axis, x.ndim)

@@ -120,10 +120,10 @@ def stop_gradient(x: PyTree) -> PyTree:
     >>> nx.grad(lambda x: x * lax.stop_gradient(x))(3.0)
     Array(3., dtype=float32, weak_type=True)
     """
-    return trees.map(_stopped, x)
+    return trees.map(_stop_gradient_of, x)
 
 
-def _stopped(v: Any) -> Array:
+def _stop_gradient_of(v: Any) -> Array:
     x = as_value(v, "stop_gradient")
     if x.type.weak and not isinstance(v, Array):
         x = convert_element_type(x, dtype=x.dtype)  # a Python scalar comes back as an array of its default dtype

@@ -155,14 +155,14 @@ def _monoid(
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
         op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
         y = op(x, **params)
-        return y if _is(init, op.identity(x.dtype)) else convert(combine(y, spread(init, y.shape)), x.dtype)
+        return y if _is_constant(init, op.identity(x.dtype)) else convert(combine(y, spread(init, y.shape)), x.dtype)
     if kind == "add" and x.dtype in dtypes.NUMBER:
         y = window.reduce_window_sum(x, **params)
-        return y if _is(init, 0) else convert(add(y, spread(init, y.shape)), x.dtype)
+        return y if _is_constant(init, 0) else convert(add(y, spread(init, y.shape)), x.dtype)
     return None
 
 
-def _is(init: Array, value: Any) -> bool:
+def _is_constant(init: Array, value: Any) -> bool:
     return isinstance(init, DeviceArray) and bool(init.numpy() == np.asarray(value).astype(init.dtype))
 
 

@@ -40,7 +40,7 @@ def close(closed: bool) -> None:
     _open = None if closed else EVAL
 
 
-class _Quiet(threading.local):
+class _NoWarnings(threading.local):
     """A context in which NumPy does not warn; entering it is cheaper than `np.errstate` by far."""
 
     def __init__(self) -> None:
@@ -49,10 +49,10 @@ class _Quiet(threading.local):
         self.run: Callable[..., Any] = context.run
 
 
-_quiet: Final = _Quiet()
+_no_warnings: Final = _NoWarnings()
 
 
-def _is_free(x: Any) -> bool:
+def _is_uncommitted(x: Any) -> bool:
     """Whether ``x`` is a concrete array that was put nowhere."""
     return type(x) is DeviceArray and x.place is None
 
@@ -91,7 +91,7 @@ def binary(
     if dtype is dtypes.float16 and left.size >= LARGE:
         return None
     try:
-        y = _quiet.run(ufunc, right, left) if reflected else _quiet.run(ufunc, left, right)
+        y = _no_warnings.run(ufunc, right, left) if reflected else _no_warnings.run(ufunc, left, right)
     except (ValueError, OverflowError):
         return None
     if type(y) is not np.ndarray:
@@ -112,13 +112,13 @@ def unary(a: DeviceArray, ufunc: Any, allowed: frozenset[DType]) -> Any:
         x = a.numpy()
     if x.size >= LARGE and ufunc in _COMPILED:
         return None
-    y = _quiet.run(ufunc, x)
+    y = _no_warnings.run(ufunc, x)
     return DeviceArray(y if type(y) is np.ndarray else np.asarray(y), a.type)
 
 
 def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     """``ufunc.reduce`` of a float array, of its strong dtype."""
-    if not _is_free(a) or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
+    if not _is_uncommitted(a) or a.type.dtype not in WIDE or a.type.weak or current_trace() is not _open:
         return None
     # NumPy takes axis 0 of a number.
     if axis is not None and (type(axis) is not int or not a.type.shape):
@@ -129,10 +129,10 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     try:
         many = (x.size if axis is None else x.shape[axis]) > 2 * BLOCK
         if many and ufunc is np.add and not (axis is None and x.flags.forc):
-            y = _quiet.run(summed, x, tuple(range(x.ndim)) if axis is None else (range(x.ndim)[axis],))
+            y = _no_warnings.run(summed, x, tuple(range(x.ndim)) if axis is None else (range(x.ndim)[axis],))
             y = y.reshape([1 if axis in (None, i, i - x.ndim) else n for i, n in enumerate(x.shape)]) if keepdims else y
         else:
-            y = _quiet.run(ufunc.reduce, x, axis, None, None, keepdims)
+            y = _no_warnings.run(ufunc.reduce, x, axis, None, None, keepdims)
     except (IndexError, ValueError):
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
@@ -143,7 +143,7 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
 
 def product(a: Any, b: Any) -> Any:
     """``a @ b`` of float matrices and vectors."""
-    if not _is_free(a) or not _is_free(b) or current_trace() is not _open:
+    if not _is_uncommitted(a) or not _is_uncommitted(b) or current_trace() is not _open:
         return None
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
@@ -151,7 +151,7 @@ def product(a: Any, b: Any) -> Any:
     if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2 or ta.shape[-1] >= 2 * DEEP:
         return None
     try:
-        y = _quiet.run(np.matmul, a.numpy(), b.numpy())
+        y = _no_warnings.run(np.matmul, a.numpy(), b.numpy())
     except ValueError:
         return None
     y = y if type(y) is np.ndarray else np.asarray(y)
@@ -163,13 +163,13 @@ def _scalar_like(x: Any, other: Any) -> Any:
     if type(x) is not float or type(other) is not DeviceArray or other.type.dtype not in FLOATS:
         return x
     dtype = other.type.dtype
-    return DeviceArray(_quiet.run(np.asarray, x, dtype), ArrayType((), dtype, True))
+    return DeviceArray(_no_warnings.run(np.asarray, x, dtype), ArrayType((), dtype, True))
 
 
 def choice(c: Any, a: Any, b: Any) -> Any:
     """``a`` where ``c`` holds, else ``b``."""
     a, b = _scalar_like(a, b), _scalar_like(b, a)
-    if not _is_free(c) or not _is_free(a) or not _is_free(b):
+    if not _is_uncommitted(c) or not _is_uncommitted(a) or not _is_uncommitted(b):
         return None
     ta, tb = a.type, b.type
     if ta.dtype is not tb.dtype or c.type.dtype is not _bool or current_trace() is not _open:

@@ -392,7 +392,7 @@ def _hash(self: Any) -> int:
 # --- what other libraries' arrays have ---
 
 
-class _Elsewhere:
+class _MissingAttribute:
     """A name that arrays have not, since they have another way: asking for it says which. `hasattr` finds nothing."""
 
     def __init__(self, name: str) -> None:
@@ -447,7 +447,7 @@ def attach() -> None:
         "clone": _copy_method,
         **placement.members(),
     }
-    members.update((name, _Elsewhere(name)) for name in _ELSEWHERE)
+    members.update((name, _MissingAttribute(name)) for name in _ELSEWHERE)
     for name, member in members.items():
         setattr(Array, name, member)
     Array.__hash__ = object.__hash__  # type: ignore[method-assign]

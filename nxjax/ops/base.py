@@ -370,14 +370,14 @@ class Nondifferentiable(Op):
 E = TypeVar("E", bound=Op)
 
 
-def declared(family: type[E], name: str, doc: str, **facts: Any) -> E:
-    """The op of ``family`` that differs from the others in ``facts`` alone, which are attributes that the family has.
+def declared(family: type[E], name: str, doc: str, **attributes: Any) -> E:
+    """The op of ``family`` that differs from the others in ``attributes`` alone, which the family has.
 
     Args:
         doc: its docstring.
     """
-    assert all(hasattr(family, fact) for fact in facts), f"{name}: {family.__name__} has no such attribute"
-    cls: Any = type(name, (family,), {"name": name, "__doc__": doc, "__module__": family.__module__, **facts})
+    assert all(hasattr(family, a) for a in attributes), f"{name}: {family.__name__} has no such attribute"
+    cls: Any = type(name, (family,), {"name": name, "__doc__": doc, "__module__": family.__module__, **attributes})
     return cls()
 
 

@@ -117,7 +117,7 @@ class Tridiagonal(HostMatrixOp):
 
     def eval(self, x: NDArray, /, *, lower: bool) -> tuple[NDArray, ...]:
         def one(a: NDArray) -> Sequence[NDArray]:
-            return _below(np.array(a)) if lower else _above(np.array(a))
+            return _reduce_lower(np.array(a)) if lower else _reduce_upper(np.array(a))
 
         with np.errstate(all="ignore"):
             return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower)))
@@ -138,7 +138,7 @@ def _rank_two(block: NDArray, w: NDArray, tau: Any) -> None:
     block -= np.outer(w, p.conj()) + np.outer(p, w.conj())
 
 
-def _below(a: NDArray) -> Sequence[NDArray]:
+def _reduce_lower(a: NDArray) -> Sequence[NDArray]:
     """LAPACK's sytd2 and hetd2 for the lower triangle."""
     n = len(a)
     whole, taus, e = _hermitian_of(a, True), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)
@@ -152,7 +152,7 @@ def _below(a: NDArray) -> Sequence[NDArray]:
     return a, d, e, taus
 
 
-def _above(a: NDArray) -> Sequence[NDArray]:
+def _reduce_upper(a: NDArray) -> Sequence[NDArray]:
     """LAPACK's sytd2 and hetd2 for the upper triangle."""
     n = len(a)
     whole, taus, e = _hermitian_of(a, False), np.zeros(n - 1, a.dtype), np.zeros(n - 1, a.real.dtype)

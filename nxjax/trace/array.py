@@ -232,14 +232,14 @@ def as_value(x: Any, where: str = "array") -> Array:
         f"{where}: not an array",
         got=f"{type(x).__name__}: {str(x)[:60]}",
         expected="an array or a number",
-        fix=_RETURN if where.startswith("result of ") else _instead(x),
+        fix=_RETURN if where.startswith("result of ") else _suggestion(x),
     )
 
 
 _RETURN: Final = "give arrays, numbers or None, or tuples, lists and dicts of them"
 
 
-def _instead(x: Any) -> str | None:
+def _suggestion(x: Any) -> str | None:
     if x is None:
         return "give a value: None stands for no array"
     if isinstance(x, (list, tuple)):

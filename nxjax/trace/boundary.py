@@ -33,7 +33,7 @@ def api_boundary(function: Callable[P, R]) -> Callable[P, R]:
             return function(*args, **kwargs)
         except NxError as error:
             if config.traceback_filtering:
-                error.__traceback__ = _outside(error.__traceback__)
+                error.__traceback__ = _without_inner_frames(error.__traceback__)
             raise
 
     return bounded
@@ -89,7 +89,10 @@ def _refused(
         got=", ".join(given) or "none",
         expected=f"{title}{signature.replace(parameters=shown[method:], return_annotation=signature.empty)}",
         fix=_nearest(signature, kwargs) or instead,
-        more=[("because", f"{type(error).__name__}: {str(error)[:200]}"), *_lacking(function, needed, kwargs)],
+        more=[
+            ("because", f"{type(error).__name__}: {str(error)[:200]}"),
+            *_missing(function, needed, kwargs),
+        ],
     )
 
 
@@ -102,7 +105,7 @@ def _nearest(signature: inspect.Signature, given: Mapping[str, object]) -> str |
     return f"did you mean {' and '.join(f'{n}=' for found in near for n in found)}?" if any(near) else None
 
 
-def _lacking(
+def _missing(
     function: Callable[..., object], needed: Sequence[inspect.Parameter], given: Mapping[str, object]
 ) -> list[tuple[str, str]]:
     """What the docstring says of keywords that must be given and are not."""
@@ -122,7 +125,7 @@ def _without_user(traceback: TracebackType | None) -> bool:
     return True
 
 
-def _outside(traceback: TracebackType | None) -> TracebackType | None:
+def _without_inner_frames(traceback: TracebackType | None) -> TracebackType | None:
     """The traceback without frames of nxjax's own files."""
     kept: list[TracebackType] = []
     while traceback is not None:

@@ -93,7 +93,7 @@ def canonical(dtype: DType) -> DType:
     return dtype if current_settings().enable_x64 else _X32.get(dtype, dtype)
 
 
-def _meant(spec: Any) -> str | None:
+def _suggestion(spec: Any) -> str | None:
     import difflib
 
     if isinstance(spec, int):
@@ -122,7 +122,7 @@ def as_dtype(spec: Any) -> DType:
         dtype = np.dtype(own)
     except TypeError:
         raise DtypeError(
-            "dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32", fix=_meant(spec)
+            "dtype: not understood", got=repr(spec), expected="a dtype such as nx.float32", fix=_suggestion(spec)
         ) from None
     if dtype in _SHORT and (dtype.isbuiltin or dtype.kind == "V"):
         return dtype

@@ -29,7 +29,7 @@ def check(trace: Trace, where: str) -> None:
     if found:
         gc.collect()
         found = _alive(trace)
-    held = [(x, way) for x in found if (way := _way(x, found)) is not None]
+    held = [(x, way) for x in found if (way := _reference_path(x, found)) is not None]
     if not held:
         return
     x, way = held[0]
@@ -65,7 +65,7 @@ def _as_caller() -> int:
 _ALONE: Final = _as_caller()
 
 
-def _way(x: Any, found: list[Tracer]) -> str | None:
+def _reference_path(x: Any, found: list[Tracer]) -> str | None:
     """How ``x`` is reached from something of the user's, such as ``global KEPT of __main__, [0]``; None: not at all."""
     seen = {id(found), id(sys._getframe())}  # pyright: ignore[reportPrivateUsage]
     level: list[tuple[Any, str]] = [(x, "")]

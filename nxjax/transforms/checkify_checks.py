@@ -46,11 +46,11 @@ def _made_nan(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     return functools.reduce(or_, found), ()
 
 
-def _divided(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
+def _divided_by_zero(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
     return any_of(_compare_with(operands[1], 0, eq)), ()
 
 
-def _outside(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
+def _out_of_bounds(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
     """Of columns (indices, axis, size of the axis, largest start): the first index that is out of bounds."""
     failed: list[Array] = []
     rows: list[list[Array]] = [[], [], []]
@@ -84,15 +84,15 @@ def checks_for(e: Equation, wanted: Categories) -> list[tuple[CheckSite, Check]]
     return found
 
 
-def _divisor(e: Equation) -> Check | None:
-    return _divided if e.outputs[0].type.size else None
+def _check_divisor(e: Equation) -> Check | None:
+    return _divided_by_zero if e.outputs[0].type.size else None
 
 
 def _of_starts(e: Equation, first: int, sizes: Sequence[int]) -> Check | None:
     shape = e.inputs[0].type.shape
     if not shape:
         return None
-    return lambda xs, _: _outside([(x, d, shape[d], shape[d] - sizes[d]) for d, x in enumerate(xs[first:])])
+    return lambda xs, _: _out_of_bounds([(x, d, shape[d], shape[d] - sizes[d]) for d, x in enumerate(xs[first:])])
 
 
 def _of_gather(e: Equation) -> Check | None:
@@ -113,14 +113,14 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> Check 
     def check(xs: Arrays, _: Arrays) -> tuple[Array, Arrays]:
         table = xs[1]
         at = [part(table, table.ndim - 1, k, k + 1) for k in range(len(axes))]
-        return _outside([(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)])
+        return _out_of_bounds([(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)])
 
     return check
 
 
 # Op -> the error of its check besides that of NaNs, and what makes the check of an equation.
 CHECKS: Final[dict[Op, tuple[type[CheckError], Callable[[Equation], Check | None]]]] = {
-    div: (DivisionByZeroError, _divisor),
+    div: (DivisionByZeroError, _check_divisor),
     dynamic_slice: (OOBError, lambda e: _of_starts(e, 1, e.params["slice_sizes"])),
     dynamic_update_slice: (OOBError, lambda e: _of_starts(e, 2, e.inputs[1].type.shape)),
     gather: (OOBError, _of_gather),

@@ -40,7 +40,7 @@ def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTr
         types.update({i: x for i, x in enumerate(leaves) if isinstance(x, ShapeDtypeStruct)})
         return tree.unflatten(treedef, [0 if i in types else x for i, x in enumerate(leaves)])
 
-    with _asked_by("eval_shape"):
+    with _errors_name("eval_shape"):
         found = jit(own).eval_shape(*args, **kwargs)
     if not types:
         return found
@@ -49,7 +49,7 @@ def eval_shape(fun: Callable[..., Any], *args: PyTree, **kwargs: PyTree) -> PyTr
 
 
 @contextmanager
-def _asked_by(name: str) -> Generator[None]:
+def _errors_name(name: str) -> Generator[None]:
     """Errors about arguments name what was called, not the `jit` below it."""
     try:
         yield
@@ -110,7 +110,7 @@ def make_jaxpr(
 
     @wraps(fun)
     def program_of(*args: Any, **kwargs: Any) -> Program | tuple[Program, Any]:
-        with _asked_by("make_jaxpr"):
+        with _errors_name("make_jaxpr"):
             traced = jitted.trace(*args, **kwargs)
         return (traced.program, traced.out_info) if return_shape else traced.program
 

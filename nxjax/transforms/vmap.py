@@ -258,7 +258,7 @@ def vmap(
             )
         leaves, treedef = tree.flatten((args, kwargs))
         axes = _axes_leaves(in_axes, args, "vmap: in_axes") + [0] * len(tree.leaves(kwargs))
-        xs = [_shared(x) if a is None else as_value(x, "vmap") for x, a in zip(leaves, axes, strict=True)]
+        xs = [_as_unbatched(x) if a is None else as_value(x, "vmap") for x, a in zip(leaves, axes, strict=True)]
         dims = [_checked_dim(x, a, i, (args, kwargs)) for i, (x, a) in enumerate(zip(xs, axes, strict=True))]
         size = _common_size(xs, dims, axis_size, (args, kwargs))
         out_defs: list[tree.TreeDef] = []
@@ -314,7 +314,7 @@ def _axes_leaves(axes: Any, value: Any, where: str) -> list[int | None]:
     return found
 
 
-def _shared(x: Any) -> Array | None:
+def _as_unbatched(x: Any) -> Array | None:
     """The value of an argument that all elements share; None for what is no array, which stays what it is."""
     try:
         return as_value(x, "vmap")
