@@ -111,6 +111,8 @@ def earned(records: Iterable[Record], held: set[str], on_chip: bool | None, host
     counted = [r for r in records if held.issuperset(r.took) and (r.took or r.by in ("own-model", "host"))]
     # A compiler whose every file is one that it was given has made nothing.
     counted = [r for r in counted if r.act != "compiled" or not r.gave or set(r.gave) - set(r.took)]
+    # Where nothing is known to be on the chip, nothing ran there.
+    counted = [r for r in counted if on_chip or r.act != "ran" or r.by not in ("chip", "vendor-simulator")]
     # What a compiler gave is part of what runs: where it is another file by now, a run says nothing of it.
     whole = all(held.issuperset(r.gave) for r in counted if r.act == "compiled")
     ran: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}

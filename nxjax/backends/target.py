@@ -85,9 +85,19 @@ class Build:
     @property
     def label(self) -> Label:
         """How far towards silicon it went, by the records."""
+        return label(self.evidence, self.files, self.on_chip, self.host)
+
+    @property
+    def on_chip(self) -> bool | None:
+        """Whether anything is on the chip; None where nothing is known to be, and some of it may."""
         unknown = any(r.device == "unknown" for r in self.placements)
-        on_chip = any(r.on_chip for r in self.placements) or (None if unknown else False)
-        return label(self.evidence, self.files, on_chip, self.host)
+        return any(r.on_chip for r in self.placements) or (None if unknown else False)
+
+    @property
+    def ran_by(self) -> By:
+        """What kind of thing runs it: the host, where nothing is known to be on the chip."""
+        by: By = self.runner.by if self.runner is not None else "host"
+        return by if self.on_chip or by not in ("chip", "vendor-simulator") else "host"
 
     @property
     def run(self) -> Run | None:
@@ -160,23 +170,26 @@ class Build:
         if not any(r.act == "ran" or (r.act == "failed" and r.gave) for r in self.evidence):
             types = ", ".join(f"{y.dtype}{list(y.shape)}" for y in results)
             gave = _results(results)
-            self.record("ran", self.runner.by, self.runner.title, took=self.runner.took, gave=gave, answer=types)
+            self.record("ran", self.ran_by, self.runner.title, took=self.runner.took, gave=gave, answer=types)
 
     def disproved(self, error: ExecutionError, results: Sequence[NDArray] = ()) -> None:
         """Note that what runs it failed, or gave ``results`` that are none of it: no run counts."""
         assert self.runner is not None
         self.evidence[:] = [r for r in self.evidence if r.act != "ran"]
-        self.blame(error, self.runner.by, self.runner.title, self.runner.took, _results(results))
+        self.blame(error, self.ran_by, self.runner.title, self.runner.took, _results(results))
         self.notes.append(f"no run of it counts: {error.what}: {error.got or error.command}"[:_NOTE])
 
     def check(self, name: str) -> None:
         """Raise `ExecutionError` where an adapter says more than its records.
 
-        A build has files, and what is placed on the word of the vendor's tool has a record of what that tool said.
+        A build has files, and what is placed on the word of the vendor's tool has a record of what that tool said: of
+        a runtime on the host only where the host is the device.
         """
         vendor = any(r.decided_by == "vendor" for r in self.placements)
         held = {digest(data) for data in self.files.values()}
-        told = any(r.answered and r.act != "ran" and r.took and held.issuperset(r.took) for r in self.evidence)
+        tools = ("vendor-compiler", "vendor-simulator", "chip", *(["host"] if self.host else []))
+        said = [r for r in self.evidence if r.by in tools and r.answered and r.act != "ran"]
+        told = any(r.took and held.issuperset(r.took) for r in said)
         if not self.files or (vendor and not told):
             got = (
                 "no files"

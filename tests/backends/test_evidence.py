@@ -29,6 +29,9 @@ CASES = [
     ([record("refused", "vendor-compiler"), record("failed", "vendor-compiler")], True, False, "emitted"),
     ([record("ran", "chip", (COMPILED,))], True, False, "hardware"),
     ([record("ran", "chip", (OTHER,))], True, False, "emitted"),
+    # Nothing is known to be on the chip.
+    ([record("ran", "chip")], None, False, "emitted"),
+    ([record("ran", "vendor-simulator")], False, False, "emitted"),
     ([record("loaded", "chip", (COMPILED,))], True, False, "emitted"),
     ([record("ran", "vendor-simulator")], True, False, "vendor-simulator"),
     ([record("ran", "vendor-simulator", (OTHER,))], True, False, "emitted"),
@@ -128,3 +131,26 @@ def test_what_a_runtime_raises_is_quoted():
     build = Build(dict(FILES), [], runner=Runner(run, "a chip", "chip", (WRITTEN,)))
     with pytest.raises(ExecutionError, match=r"a chip failed(.|\n)*the driver is gone"):
         build.execute([X], [X.shape])
+
+
+@pytest.mark.parametrize(("device", "by"), [("npu", "chip"), ("host", "host"), ("unknown", "host")])
+def test_what_has_nothing_on_the_chip_ran_on_the_host(device, by):
+    build = Build(
+        dict(FILES), [Placement("add", "", device)], runner=Runner(lambda args: [X], "it", "chip", (WRITTEN,))
+    )
+    assert build.ran_by == by
+    build.proved([X])
+    assert build.evidence[0].by == by and (build.label == "hardware") == (device == "npu")
+
+
+@pytest.mark.parametrize(
+    ("by", "host", "enough"), [("host", False, False), ("host", True, True), ("chip", False, True)]
+)
+def test_a_vendors_word_is_its_own_tools_record(by, host, enough):
+    build = Build(dict(FILES), [Placement("add", "", "npu", decided_by="vendor")], host=host)
+    build.record("loaded", by, "a runtime", took=(WRITTEN,))
+    if enough:
+        build.check("it")
+        return
+    with pytest.raises(ExecutionError, match="at fault"):
+        build.check("it")

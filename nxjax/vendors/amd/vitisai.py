@@ -178,7 +178,7 @@ def on_npu(
     said = f"{taken} of {len(where)} operations on the NPU" if where else f"of {REPORT} it {lost}"
     build.record("compiled", "vendor-compiler", tool, took=took, answer=said)
     title = f"ONNX Runtime {ort.__version__} with {', '.join(session.get_providers())}"
-    build.runner = Runner(across(graph, written_graph, run), title, "chip" if taken else "host", took)
+    build.runner = Runner(across(graph, written_graph, run), title, "chip", took)
     if not where:
         build.placements = [unknown(n, f"{PROVIDER} did not say where it runs") for n in graph.nodes]
         build.notes.append(f"of {REPORT} the provider {lost}, so nothing is known to have run on the NPU")

@@ -30,7 +30,8 @@ from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions, package
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.placement import Verdict
+from nxjax.lower.npu.placement import place
+from nxjax.lower.placement import Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import short_name
@@ -114,6 +115,11 @@ class GraphcorePopart(OnnxTarget):
     site: ClassVar[Site] = "data center"
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
     options: ClassVar[OnnxOptions] = OnnxOptions(10, "float")
+    rules: ClassVar[str] = "what PopART is told: it has one device, and runs all of a model there or none"
+
+    def placed(self, subject: NpuGraph) -> list[Placement]:
+        """Unknown before PopART was found: it publishes no table."""
+        return place(subject, self.supports, False)
 
     def supports(self, node: Node) -> Verdict:
         for t in [*node.operands, *node.outputs]:
@@ -163,6 +169,12 @@ class GraphcorePopart(OnnxTarget):
             return build
         if found:
             device = str(settings["device"])
+            if RUNS[device] != "host":
+                # What PopART takes runs there or not at all.
+                build.placements = [
+                    replace(r, device="ipu", reason="", decided_by="table") if r.device == "unknown" else r
+                    for r in build.placements
+                ]
 
             def run(args: Sequence[NDArray]) -> list[NDArray]:
                 return _run(found, files, written, args)

@@ -160,14 +160,14 @@ class QualcommHtp(NpuTarget):
             build.cost.add("context binary", len(session.context), "bytes", "measured")
         else:
             build.notes.append("nothing was placed on the HTP: ONNX Runtime's host kernels execute")
-        by: By = "host" if not any(p.on_chip for p in build.placements) else "chip" if hardware else "vendor-simulator"
-        _notes(build, graph, arch, by)
+        by: By = "chip" if hardware else "vendor-simulator"
         where = "HTP" if hardware else "HTP simulator"
 
         def run(args: Sequence[NDArray]) -> list[NDArray]:
             return fetched(written, session(list(written.feeds(args).values())), f"the {where}")
 
         build.runner = Runner(run, f"{tool}, {where} v{arch}, SoC {soc}", by, took)
+        _notes(build, graph, arch)
         return build
 
 
@@ -197,12 +197,12 @@ def refuse_other(written: OnnxModel, context: bytes) -> None:
         raise ExecutionError("qualcomm-htp: the compiled model is another one", got=(ends, kinds), expected=asked)
 
 
-def _notes(build: Build, graph: NpuGraph, arch: int, by: By) -> None:
+def _notes(build: Build, graph: NpuGraph, arch: int) -> None:
     wrong = [n for n in graph.nodes if not (v := verdict(n, arch)).ok and "wrongly" in v.reason]
     build.notes += [f"{n.name or n.op}: {verdict(n, arch).reason}" for n in wrong]
     if arch == 68 and any(map(floating, graph.nodes)):
         build.notes.append("the simulator computes floats of a v68 in float32, which that chip does not do")
-    if by == "vendor-simulator":
+    if build.ran_by == "vendor-simulator":
         build.notes.append("no latency is given: the simulator's time is the host's")
 
 

@@ -107,9 +107,8 @@ class Rockchip(NpuTarget):
             f"quantized by {tool} with {len(batches)} batches" if batches else "float16: no calibration data was given"
         )
         build.notes.append(f"compiled for {self.title}, {how}")
-        by = "vendor-simulator" if any(r.on_chip for r in build.placements) else "host"
         title = f"{tool}, simulator of {self.title}"
-        build.runner = Runner(partial(_simulated, compiled, made.rows, written), title, by, took)
+        build.runner = Runner(partial(_simulated, compiled, made.rows, written), title, "vendor-simulator", took)
         return build
 
     def _settings(self, options: dict[str, object]) -> tuple[dict[str, str], Sequence[Sequence[NDArray]], str]:
