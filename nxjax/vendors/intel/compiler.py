@@ -106,15 +106,22 @@ class CompilerReply:
 
 
 def compile_model(
-    xml: bytes, weights: bytes, config: Mapping[str, str], another: Callable[[], bytes] | None = None
+    xml: bytes,
+    weights: bytes,
+    config: Mapping[str, str],
+    another: Callable[[], bytes] | None = None,
+    seconds: float | None = None,
 ) -> CompilerReply:
-    """Ask for one model; never raises for what the compiler does. ``another``: a model without weights (`doubt`)."""
+    """Ask for one model, for so many seconds; never raises for what the compiler does.
+
+    ``another``: a model without weights that its file is held against (`nxjax.backends.tools.doubt`).
+    """
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "model.xml").write_bytes(xml)
         (place / "model.bin").write_bytes(weights)
         (place / "request.json").write_text(json.dumps(dict(config)))
-        done = ask([interpreter() or sys.executable, intel_child.__file__, folder], folder)
+        done = ask([interpreter() or sys.executable, intel_child.__file__, folder], folder, seconds)
         said = done.said
         path = place / "report.json"
         blob = place / "model.blob"

@@ -7,10 +7,12 @@ and in which precision is read back from OpenVINO and reported.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Final, final
 
+from nxjax.backends import tools
 from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Kind, NpuTarget, Runner, Site, only, variant
@@ -305,21 +307,25 @@ class IntelNpu(OpenVinoTarget):
         made.notes.append(f"Intel's NPU compiler refuses the model: {answer.error}")
         names = {name: i for i, name in enumerate(node_names(graph))}
         taken = None if answer.supported is None else {owner(name, names) for name in answer.supported}
-        known: dict[str, str] = {}
+        known: dict[str, CompilerReply] = {}
         to_blame = False
+        # All of them together may take as long as one compilation.
+        stop = time.monotonic() + tools.TIMEOUT
         for i, n in enumerate(graph.nodes):
             verdict = self.supports(n)
             kind = signature(n)
             if kind not in known:
-                known[kind] = alone(n, config)
-            why = f"Intel's compiler: {known[kind]}" if known[kind] else ""
+                known[kind] = alone(n, config, stop - time.monotonic())
+            said = known[kind]
+            why = f"Intel's compiler: {said.error}" if said.refused else ""
             if not why and taken is not None and i not in taken and n.op not in ("dequantize", "reshape"):
                 why = "the NPU plugin does not take it"
             to_blame |= bool(why)
             suggestion = verdict.suggestion if why else ""
-            why = why or "the compiler takes it alone and refuses the model"
+            alone_too = f"says nothing of it alone ({said.error})" if said.blob is None else "takes it alone"
+            why = why or f"the compiler refuses the model and {alone_too}"
             made.placements.append(placed(n, "host", why, suggestion))
-        if not to_blame:
+        if not to_blame and all(said.blob is not None for said in known.values()):
             made.notes.append("each node compiles alone: it is their combination that is refused")
 
 
@@ -347,15 +353,17 @@ def model_files(made: Build) -> tuple[str, ...]:
     return digests(made.files, [name for name in made.files if name.endswith((".xml", ".bin"))])
 
 
-def alone(n: Node, config: dict[str, str]) -> str:
-    """The compiler's words if it refuses a node alone, or why it did not answer; empty if it takes it."""
+def alone(n: Node, config: dict[str, str], seconds: float) -> CompilerReply:
+    """What the compiler says of a node alone within some seconds."""
+    if seconds <= 0:
+        return CompilerReply(None, "it was not asked: the others took too long")
     inputs = list(dict.fromkeys(t for t in n.operands if not t.constant))
     try:
         files = serialize(build(NpuGraph("alone", inputs, list(n.outputs), [n])), "alone")
     except LoweringError as error:
-        return str(error.what)
+        return CompilerReply(None, str(error.what))
     xml, weights = files.values()
-    return intel_compiler.compile_model(xml, weights, config).error
+    return intel_compiler.compile_model(xml, weights, config, seconds=seconds)
 
 
 _PLATFORMS: Final = tuple(

@@ -1,5 +1,6 @@
 """Intel's targets: the host stands in for absent devices and says so; int8 is proved to run in int8."""
 
+import types
 from pathlib import Path
 
 import numpy as np
@@ -341,7 +342,7 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
     # What the compiler answers is put in by hand here: how its answers become placements is what is tested.
     asked = []
 
-    def answer(xml, weights, config, *_):
+    def answer(xml, weights, config, *_, **__):
         asked.append(config)
         bad = b"GroupConvolution" in xml
         said = "no kernel" if bad else ""
@@ -359,6 +360,26 @@ def test_a_refused_model_is_taken_apart(monkeypatch):
     why = {p.name: p.reason for p in made.placements}
     assert "no kernel" in why["dw"] and "takes it alone" in why["conv"] and "does not take it" in why["q"]
     assert IntelNpu().available()[0] != "host"
+
+
+def test_nodes_that_hang_alone_share_one_deadline_and_are_not_blamed(monkeypatch):
+    clock, asked = [0.0], []
+
+    def answer(xml, weights, config, another=None, seconds=None):
+        if another is not None:
+            return intel_compiler.CompilerReply(None, "no kernel", refused=True)
+        asked.append(seconds)
+        clock[0] += min(seconds, 1000.0)
+        return intel_compiler.CompilerReply(None, "it took longer than 1000 s")
+
+    monkeypatch.setattr(intel_compiler, "libraries", lambda: ["libopenvino_intel_npu_compiler.so"])
+    monkeypatch.setattr(intel_compiler, "compile_model", answer)
+    monkeypatch.setattr(intel, "time", types.SimpleNamespace(monotonic=lambda: clock[0]))
+    made = IntelNpu3720().build(net(), {})
+    assert asked == [1800.0, 800.0]
+    why = " ".join(p.reason for p in made.placements)
+    assert "Intel's compiler:" not in why and "longer than 1000 s" in why and "was not asked" in why
+    assert "each node compiles alone" not in " ".join(made.notes)
 
 
 def test_the_compilers_words_and_figures():
