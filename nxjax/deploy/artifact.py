@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.backends.evidence import Label, Record
 from nxjax.backends.target import Build
 from nxjax.deploy import files
-from nxjax.deploy.deviation import Deviation, measured
+from nxjax.deploy.deviation import Deviation, cancelled, measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import CallSignature, Subject, stored_inputs
 from nxjax.display import page
@@ -162,7 +162,10 @@ class Artifact:
         got: list[NDArray] = []
         try:
             got = self._executed([np.array(x) for x in stored])
-            found = measured(self.runs_on, self._subject.outputs, got, wanted, self._build.ran_file)
+            compared = (self.runs_on, self._subject.outputs, got, wanted, self._build.ran_file)
+            found = measured(*compared)
+            if found.unrelated:
+                found = measured(*compared, cancelled(self._subject.meaning, stored))
             if found.unrelated:
                 raise ExecutionError(f"{self.runs_on} gave results of another function", got=found.short)
         except NxError as error:

@@ -5,7 +5,7 @@ counts of different plain integers, and in real numbers. A measure that does not
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -18,10 +18,12 @@ from nxjax.trace import dtypes
 NDArray = np.ndarray[Any, Any]
 # More different differences than these are shown in ranges.
 MOST_BARS: Final = 17
-# What rounding alone can come to: steps of a grid; of floats, a share of the largest result, or what sums cancel to.
+# What rounding alone can come to: steps of a grid; of floats, a share of the largest result.
 _STEPS: Final = 2
 _ROUNDED: Final = 2.0**-7
-_CANCELLED: Final = 1e-6
+# What float16 leaves of an input, and how much more its other roundings may come to.
+_HALF: Final = 2.0**-11
+_MORE: Final = 4.0
 # Noise to signal, in power, where results vary: of a constant it is 1 at the least.
 _FAR: Final = 0.5
 # Error to value, where all results are one value: of zeros it is 1.
@@ -127,10 +129,38 @@ class Deviation:
         return [(f"{a:+d}" if a == b else f"{a:+d} to {b:+d}", n) for (a, b), n in sorted(found.items())]
 
 
+def cancelled(meaning: Callable[[Sequence[NDArray]], list[NDArray]], inputs: Sequence[NDArray]) -> list[float]:
+    """How far apart roundings of float16 may bring each result, whose parts may cancel: by inputs that are rounded so.
+
+    >>> meaning = lambda xs: [xs[0] - xs[0].mean()]
+    >>> [x < 1e-2 for x in cancelled(meaning, [np.float32([1, 1, 1])])], cancelled(lambda xs: xs, [np.int8([3])])
+    ([True], [0.0])
+    """
+    signs = np.random.default_rng(0)
+    moved = [
+        (x * (1 + _HALF * signs.choice([-1, 1], np.shape(x)))).astype(x.dtype)
+        if dtypes.is_differentiable(x.dtype)
+        else x
+        for x in map(np.asarray, inputs)
+    ]
+    found: list[float] = []
+    for a, b in zip(meaning(moved), meaning(inputs), strict=True):
+        wide = np.complex128 if np.iscomplexobj(b) else np.float64
+        with np.errstate(invalid="ignore"):
+            apart = np.abs(np.asarray(a).astype(wide) - np.asarray(b).astype(wide))
+        found.append(_MORE * float(apart[np.isfinite(apart)].max(initial=0.0)))
+    return found
+
+
 def measured(
-    runs_on: str, outputs: Sequence[Tensor], got: Sequence[NDArray], wanted: Sequence[NDArray], file: str = ""
+    runs_on: str,
+    outputs: Sequence[Tensor],
+    got: Sequence[NDArray],
+    wanted: Sequence[NDArray],
+    file: str = "",
+    rounding: Sequence[float] = (),
 ) -> Deviation:
-    """Compare results in storage dtype with the reference's.
+    """Compare results in storage dtype with the reference's; ``rounding`` is what each may differ by (`cancelled`).
 
     Raises:
         ExecutionError: another number of results, or results of other shapes.
@@ -144,7 +174,8 @@ def measured(
     integers: dict[int, int] = {}
     squared, count, floats, largest, scale = 0.0, 0, 0, 0.0, 0.0
     signal, noise, real, unrelated = 0.0, 0.0, False, False
-    for tensor, a, b in zip(outputs, got, wanted, strict=True):
+    allowed = rounding or [0.0] * len(outputs)
+    for tensor, a, b, least in zip(outputs, got, wanted, allowed, strict=True):
         a, b = np.asarray(a), np.asarray(b)
         whole = a.dtype in dtypes.BITS and b.dtype in dtypes.BITS
         if whole:
@@ -168,7 +199,7 @@ def measured(
                 noise += float(np.sum(error**2))
         plain = whole and tensor.grid is None
         step = None if tensor.grid is None else float(np.max(tensor.grid.scale))
-        unrelated |= _mislabelled(error, y) if plain else _unrelated(error, y, step)
+        unrelated |= _mislabelled(error, y) if plain else _unrelated(error, y, step, least)
         count += error.size
         largest = max(largest, float(error.max(initial=0.0)))
         scale = max(scale, float(np.abs(y[np.isfinite(y)]).max(initial=0.0)))
@@ -184,8 +215,11 @@ def _mislabelled(error: NDArray, wanted: NDArray) -> bool:
     return bool(np.count_nonzero(error) >= allowed) and error.size > 0
 
 
-def _unrelated(error: NDArray, wanted: NDArray, step: float | None) -> bool:
-    """Whether a result's errors are such as those of another function; ``step`` is that of its grid, if it has one."""
+def _unrelated(error: NDArray, wanted: NDArray, step: float | None, least: float) -> bool:
+    """Whether a result's errors are such as those of another function; ``step`` is that of its grid, if it has one.
+
+    ``least``: what a float may be apart in any case.
+    """
     # Some elements may be out of a narrow float's range; most of them are no result.
     if 2 * np.count_nonzero(np.isinf(error)) > error.size:
         return True
@@ -193,7 +227,7 @@ def _unrelated(error: NDArray, wanted: NDArray, step: float | None) -> bool:
     wrong, right = error[near], wanted[near]
     largest, peak = float(wrong.max(initial=0.0)), float(np.abs(right).max(initial=0.0))
     # Results on a coarse grid, or nearly equal ones, may round to one value.
-    room = max(_ROUNDED * peak, _CANCELLED) if step is None else _STEPS * step
+    room = max(_ROUNDED * peak, least) if step is None else _STEPS * step
     if largest <= room:
         return False
     apart = np.abs(right - right.mean())

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.deploy.deviation import Deviation, measured
+from nxjax.deploy.deviation import Deviation, cancelled, measured
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.quant_grid import Grid
@@ -179,7 +179,8 @@ def test_results_that_have_nothing_of_the_reference():
     assert measured("chip", [F], [np.float32([np.nan] * 4)], [y]).unrelated
     # As far off as the results are large, and still rounding.
     tiny = np.float32([1e-7, 0, 0, 0])
-    assert not measured("chip", [F], [tiny], [-tiny]).unrelated
+    assert not measured("chip", [F], [tiny], [-tiny], rounding=[1e-6]).unrelated
+    assert measured("chip", [F], [tiny], [-tiny]).unrelated
     stored = np.int8([3, 3, 4, 3])
     assert not measured("chip", [Q], [stored + np.int8(2)], [stored]).unrelated
     assert measured("chip", [Q], [stored + np.int8(90)], [stored]).unrelated
@@ -214,3 +215,22 @@ def test_a_metric_of_the_task_is_of_the_artifact_and_the_reference():
     assert artifact.score(share, batches) == (0.5, 0.5)
     with pytest.raises(ParameterError, match="no batches"):
         artifact.score(share, [])
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1e-9, 1e-25])
+def test_zeros_are_no_answer_of_a_network_with_small_results(scale):
+    """What rounding may come to is found by the network's own inputs, whatever the size of its results."""
+    rng = np.random.default_rng(0)
+    w, x = rng.normal(size=(16, 4)).astype(np.float32), rng.normal(size=(2, 16)).astype(np.float32)
+    small = lambda xs: [xs[0] @ w * np.float32(scale)]
+    wanted, allowed = small([x]), cancelled(small, [x])
+    out = Tensor("y", (2, 4), "float32")
+    assert measured("chip", [out], [wanted[0] * 0], wanted, rounding=allowed).unrelated
+    assert not measured("chip", [out], [wanted[0] * np.float32(1.01)], wanted, rounding=allowed).unrelated
+    # Large parts that cancel leave what their rounding is.
+    cancel = lambda xs: [(xs[0] + np.float32(1000)) - np.float32(1000) - xs[0]]
+    found = cancel([x])
+    assert measured("chip", [Tensor("z", x.shape, "float32")], [found[0] * 0], found).unrelated
+    assert not measured(
+        "chip", [Tensor("z", x.shape, "float32")], [found[0] * 0], found, rounding=cancelled(cancel, [x])
+    ).unrelated
