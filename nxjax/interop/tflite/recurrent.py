@@ -18,6 +18,7 @@ from nxjax.interop.tflite.elementwise import activated
 from nxjax.interop.tflite.graph import TFLiteNode
 from nxjax.interop.tflite.held import GridValue, grid_of
 from nxjax.interop.tflite.quantized_products import dense_with_bytes
+from nxjax.interop.tflite.recurrent_integers import IntegerLstm
 from nxjax.interop.tflite.walk import TFLiteScope, on_grid_of, rule
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.quant_traced import rescale_static, wrap_int32
@@ -133,6 +134,9 @@ def _sequence_lstm(
     *xs: Any, fused_activation_function: int, cell_clip: float, proj_clip: float, time_major: bool,
     asymmetric_quantize_inputs: bool, node: TFLiteNode, scope: TFLiteScope,
 ) -> Any:  # fmt: skip
+    if isinstance(xs[0], GridValue):
+        keep = _Cells((None,), node, scope, False).keep
+        return IntegerLstm(xs, node, cell_clip, proj_clip).run(time_major, keep)
     cells = _Cells(xs, node, scope, asymmetric_quantize_inputs)
     one = _Lstm(cells, 1, None, 20, fused_activation_function, cell_clip, proj_clip)
     return _over_time(one.run(_over_time(xs[0], time_major), None, 18), time_major)

@@ -125,3 +125,38 @@ def test_svdf_of_integers(rank: int):
     options = {"rank": rank, "fused_activation_function": 1}
     data = written(G([x], [y], [Operator("SVDF", operands, [y], options, version=3)]))
     agree(data, *[[RNG.integers(-128, 127, (B, IN)).astype(np.int8)] for _ in range(9)])
+
+
+@pytest.mark.parametrize("proj", [0, 3])
+@pytest.mark.parametrize(("coupled", "peep"), [(False, False), (True, False), (False, True)])
+@pytest.mark.parametrize("time_major", [False, True])
+def test_lstm_of_integers(coupled: bool, peep: bool, proj: int, time_major: bool):
+    if proj and peep:
+        pytest.skip("LiteRT gives peepholes to as many cells as there are results, not to all")
+    out, low = proj or CELLS, (-128, 127)
+    x_scale, h_scale, c_scale, hidden = 0.02, 0.008, 2.0**-11, T((), "int8", 0.007, 5 if proj else -3)
+    stored = lambda *shape: const(RNG.integers(*low, shape).astype(np.int8), scale=0.01)
+    rows: list[T | None] = [stored(CELLS, IN) for _ in range(4)] + [stored(CELLS, out) for _ in range(4)]
+    peeps = [const(RNG.integers(-9000, 9000, CELLS).astype(np.int16), scale=2.0**-14) for _ in range(3)]
+    rows += peeps if peep else [None] * 3
+    rows += [const(RNG.integers(-3000, 3000, CELLS).astype(np.int32), scale=0.01 * x_scale) for _ in range(4)]
+    rows += (
+        [stored(proj, CELLS), const(RNG.integers(-900, 900, proj).astype(np.int32), scale=7e-5)] if proj else [None] * 2
+    )
+    zero = 4 if proj else hidden.zero
+    h_grid = {"scale": h_scale if proj else hidden.scale, "zero": zero}
+    rows += [
+        T((B, out), "int8", **h_grid, variable=True, name="h"),
+        T((B, CELLS), "int16", c_scale, variable=True, name="c"),
+    ]
+    if coupled:
+        for i in (0, 4, 8, 11):
+            rows[i] = None
+    rows += [None] * 4
+    shape = (STEPS, B, IN) if time_major else (B, STEPS, IN)
+    x, y = T(shape, "int8", x_scale, -7, name="x"), T((*shape[:2], out), "int8", **h_grid)
+    between = [T((), "int16", 2.0**-12) for _ in range(4)]
+    options = {"fused_activation_function": 4, "time_major": time_major, "cell_clip": 5.0}
+    node = Operator("UNIDIRECTIONAL_SEQUENCE_LSTM", [x, *rows], [y], options, intermediates=[*between, hidden])
+    data = written(G([x], [y], [node]))
+    agree(data, *[[RNG.integers(*low, shape).astype(np.int8)] for _ in range(3)])
