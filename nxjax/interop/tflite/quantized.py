@@ -5,6 +5,7 @@ An operator without such an op is computed on stored integers, exactly, with the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
@@ -23,8 +24,9 @@ from nxjax.interop.tflite.walk import quantized
 from nxjax.interop.tflite.windows import pooled
 from nxjax.ops.fake_quantize import quantize_dequantize, requantize
 from nxjax.ops.fixed import elementwise as fixed
-from nxjax.ops.fixed.point import quantize_multiplier
+from nxjax.ops.fixed.point import divide_by_power, high_product, quantize_multiplier
 from nxjax.ops.fixed.resize import ONE, fixed_positions, real_positions
+from nxjax.ops.fixed.series import leading_zeros, reciprocal
 from nxjax.ops.prelu import qprelu
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
@@ -35,6 +37,7 @@ from nxjax.ops.quant_traced import (
     all_grid_integers,
     from_stored,
     rescale_static,
+    rescale_wide,
     take_row,
     to_output_grid,
     wrap_int32,
@@ -164,6 +167,33 @@ def _squared(p: Any, x: Grid, q: Any, y: Grid, out: Grid) -> Any:
 
 
 quantized("SQUARED_DIFFERENCE")(_by_pairs(_squared, lambda x, y: jnp.square(x - y)))
+
+
+def _quotients(p: Any, x: Grid, q: Any, y: Grid, out: Grid) -> Any:
+    """Stored ``x / y`` by a reciprocal in fixed point (TFLite, ``DivElementwise``)."""
+    a, b = np.broadcast_arrays(p.astype(np.int64) - x.zero_point, q.astype(np.int64) - y.zero_point)
+    # The kernel has no meaning for a divisor of 0.
+    a, b = np.where(b < 0, -a, a), np.maximum(np.abs(b), 1)
+    inverse, over = reciprocal(b, 31)
+    room = np.where(a >= 0, leading_zeros(np.maximum(a, 0)) - 1, leading_zeros(np.maximum(-2 * a - 1, 0)))
+    multiplier, shift = quantize_multiplier(np.float64(fixed.scale_of(x) / (fixed.scale_of(y) * fixed.scale_of(out))))
+    scaled = high_product(high_product(a << room, inverse), multiplier)
+    whole = divide_by_power(scaled, np.maximum(over + room - shift, 0))
+    return np.clip(whole + out.zero_point, *out.limits)
+
+
+@quantized("DIV")
+def _divided(x: Any, y: Any, *, fused_activation_function: int, node: TFLiteNode) -> Any:
+    out = grid_of(node.out)
+    if out.dtype != np.uint8:
+        raise Refused("from_tflite: a DIV of quantized values that are not uint8", got=node)
+    found: GridValue = _by_pairs(_quotients, jnp.divide)(x, y, node=node)
+    lo, hi = clamp(out.grid, fused_activation_function)
+    if (lo, hi) == out.grid.limits:
+        return found
+    if found.is_real:
+        return _clipped(found.real, out.grid, fused_activation_function)
+    return jnp.clip(found.stored, lo, hi)
 
 
 def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -306,6 +336,27 @@ def _total(op: Any) -> Callable[..., Any]:
         return jnp.expand_dims(y, gone) if keep_dims else y
 
     return run
+
+
+@quantized("REDUCE_PROD", known=("axes",))
+def _product(x: Any, axes: Any, *, keep_dims: bool, node: TFLiteNode) -> Any:
+    p, out = value_of(x, node), grid_of(node.out)
+    gone = along(p, axes)
+    count = math.prod(p.shape[a] for a in gone)
+    root = np.float64(fixed.scale_of(out.grid)) ** (1.0 / max(count, 1))
+    mantissa, exponent = (int(v) for v in quantize_multiplier(np.float64(fixed.scale_of(p.grid)) / root))
+
+    def exact(v: GridValue) -> Any:
+        kept = [i for i in range(v.ndim) if i not in gone]
+        rows = v.centred(jnp.int64).transpose(*kept, *gone).reshape((*(v.shape[i] for i in kept), count))
+        scaled = lambda y: rescale_wide(y, jnp.full_like(y, mantissa), jnp.full_like(y, exponent))
+        total = rows[..., 0]
+        for i in range(1, count):
+            total = scaled(total * rows[..., i])
+        y = jnp.clip(scaled(total) + out.grid.zero_point, *out.grid.limits)
+        return jnp.expand_dims(y, gone) if keep_dims else y
+
+    return on_stored(out, exact, lambda v: jnp.prod(v, gone, keepdims=keep_dims), p)
 
 
 quantized("MEAN", known=("axes",))(_total(qmean))

@@ -99,7 +99,9 @@ class _Product:
         def exact(x: GridValue, w: GridValue) -> Any:
             acc = product(x.centred(work), turned(w.centred(work)), work).astype(jnp.int64) + stored.astype(jnp.int64)
             over = lambda v: jnp.broadcast_to(v, acc.shape)
-            return sums_to_grid(acc, constant(factors), over, out.grid, lo, hi, DOUBLE, self.kind)
+            # With a bias of 32 bits, sums of 16-bit values have 32 bits, too, and the whole multiplier.
+            to = Grid(np.dtype(np.int32), out.grid.scale) if narrow_sums and self.kind == "conv" else out.grid
+            return sums_to_grid(acc, constant(factors), over, to, lo, hi, DOUBLE, self.kind)
 
         shift = stored.astype(jnp.float32) * constant(
             (np.float64(scale_of(x.grid)) * scales.reshape(-1)).astype(np.float32)

@@ -310,3 +310,78 @@ def test_floats_with_stored_weights(asymmetric: bool):
         w = d.weights((4, 3, 2, 3), 0, channels)
         data, xs = one("CONV_2D", [x, w, b], T((2, 3, 5, 4)), version=5, **CONV)
         agree(data, xs)
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_sums_of_16_bit_values_with_a_bias_of_32(kind: str):
+    d = Drawn(5, "int16")
+    if kind == "conv":
+        x, w, y = d.x(2, 6, 5, 3), d.weights((4, 3, 2, 3), 0), d.y(2, 3, 5, 4)
+        operands = [x, w, d.bias(4, x, w, "int32")]
+        data, xs = one("CONV_2D", operands, y, version=8, quantized_bias_type=2, **CONV)
+    else:
+        x, w = d.x(6, 37), d.weights((4, 37), 0, False)
+        operands = [x, w, d.bias(4, x, w, "int32")]
+        data, xs = one("FULLY_CONNECTED", operands, d.y(6, 4), version=11, quantized_bias_type=2)
+    agree(data, xs)
+
+
+@pytest.mark.parametrize("activation", [0, 1])
+def test_quotients(activation: int):
+    d = Drawn(1, "uint8")
+    # Of smaller dividends the kernel's shifts leave 32 bits, and its results are no quotients.
+    x = T((16, 256), "uint8", scale=0.1, zero=0), d.rng.integers(16, 255, (16, 256)).astype(np.uint8)
+    y = T((256,), "uint8", scale=0.07, zero=101), np.delete(np.arange(257, dtype=np.int64), 101).astype(np.uint8)
+    y[1][y[1] == 101] = 100
+    data, xs = one("DIV", [x, y], d.y(16, 256), fused_activation_function=activation)
+    agree(data, xs)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16"])
+@pytest.mark.parametrize("keep", [False, True])
+def test_products_along_axes(dtype: str, keep: bool):
+    d = Drawn(1, dtype)
+    operands = [d.x(5, 3, 2, scale=0.01, zero=0), const(np.int32([1, 2]))]
+    data, xs = one("REDUCE_PROD", operands, d.y(*((5, 1, 1) if keep else (5,))), version=2, keep_dims=keep)
+    agree(data, xs)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_more_moves(dtype: str):
+    d = Drawn(1, dtype)
+    grid = d.grid()
+    x = lambda *shape: d.x(*shape, **grid)
+    y = lambda *shape: d.y(*shape, **grid)
+    version = 2 if dtype != "int16" else 3
+    crops = const(np.int32([[1, 0], [0, 1]]))
+    truth = T((3, 1), "bool"), np.array([[True], [False], [True]])
+    cases = [
+        one("TOPK_V2", [x(3, 9), const(np.int32(4))], y(3, 4), T((3, 4), "int32"), version=version),
+        one("PACK", [x(3, 9), x(3, 9)], y(2, 3, 9), axis=0, values_count=2, version=2),
+        one("SPLIT", [const(np.int32(1)), x(3, 8)], y(3, 4), y(3, 4), num_splits=2, version=2),
+        one("PADV2", [x(3, 5), crops, const(d.stored(()), **grid)], y(4, 6), version=2),
+        one("SPACE_TO_BATCH_ND", [x(1, 3, 5, 2), const(np.int32([2, 3])), crops], y(6, 2, 2, 2), version=version),
+        one("BATCH_TO_SPACE_ND", [x(6, 2, 2, 2), const(np.int32([2, 3])), crops], y(1, 3, 5, 2), version=2),
+        one("SELECT_V2", [truth, x(3, 4), x(3, 4)], y(3, 4)),
+        one("RESIZE_NEAREST_NEIGHBOR", [x(1, 3, 4, 2), const(np.int32([5, 7]))], y(1, 5, 7, 2), version=4),
+    ]
+    for data, xs in cases:
+        agree(data, xs)
+
+
+def test_more_floats_with_stored_weights():
+    d = Drawn(5, "int8")
+    x = T((2, 6, 5, 3)), d.rng.normal(size=(2, 6, 5, 3)).astype(np.float32)
+    b = const(d.rng.normal(size=6).astype(np.float32))
+    operands = [x, d.weights((1, 3, 2, 6), 3), b]
+    data, xs = one("DEPTHWISE_CONV_2D", operands, T((2, 3, 5, 6)), version=6, depth_multiplier=2, **CONV)
+    agree(data, xs)
+    x = T((2, 3, 5)), d.rng.normal(size=(2, 3, 5)).astype(np.float32)
+    for adjoint in (False, True):
+        y = const(d.stored((2, 4, 5) if adjoint else (2, 5, 4)), scale=0.01)
+        data, xs = one("BATCH_MATMUL", [x, y], T((2, 3, 4)), adj_y=adjoint)
+        agree(data, xs)
+    x = T((6, 36)), d.rng.normal(size=(6, 36)).astype(np.float32)
+    w = const(d.rng.integers(-7, 8, (4, 36)).astype("int4"), scale=0.01)
+    data, xs = one("FULLY_CONNECTED", [x, w, None], T((6, 4)), version=10)
+    agree(data, xs)
