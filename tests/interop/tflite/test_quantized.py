@@ -385,3 +385,12 @@ def test_more_floats_with_stored_weights():
     w = const(d.rng.integers(-7, 8, (4, 36)).astype("int4"), scale=0.01)
     data, xs = one("FULLY_CONNECTED", [x, w, None], T((6, 4)), version=10)
     agree(data, xs)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_log_softmax(dtype: str):
+    for seed, scale in enumerate((0.02, 0.1, 0.4)):
+        d = Drawn(seed, dtype)
+        x = d.x(20, 11, scale=scale, zero=3)
+        data, xs = one("LOG_SOFTMAX", [x], d.y(20, 11, scale=1 / 16, zero=int(np.iinfo(dtype).max)))
+        agree(data, xs)
