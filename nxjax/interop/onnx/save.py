@@ -59,7 +59,8 @@ def save(
             made.data_location = external
             for key, v in (("offset", size - len(data)), ("length", len(data))):
                 made.external_data.add(key=key, value=str(v))
-        made.doc_string = t.doc_string
+        if t.HasField("doc_string"):
+            made.doc_string = t.doc_string
         t.CopyFrom(made)
     if parts:
         digest = hashlib.sha256()
