@@ -148,7 +148,7 @@ class Build:
         """
         assert self.runner is not None
         try:
-            results = [np.asarray(y) for y in self.runner.run(args)]
+            results = [np.asarray(y) for y in self.runner.run([_kept(x) for x in args])]
         except NxError:
             raise
         except Exception as error:  # vendors' runtimes have no class of errors in common
@@ -364,6 +364,13 @@ class ProgramTarget(Target[Program]):
                 device = self.device if v.ok else "host"
                 rows.append(Placement(*what, device, *where, v.reason, v.suggestion, macs(e)))
         return rows
+
+
+def _kept(x: NDArray) -> NDArray:
+    """A view that cannot be written to: inputs are the caller's."""
+    view = np.asarray(x).view()
+    view.flags.writeable = False
+    return view
 
 
 def _results(results: Sequence[NDArray]) -> tuple[str, ...]:

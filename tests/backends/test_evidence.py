@@ -154,3 +154,15 @@ def test_a_vendors_word_is_its_own_tools_record(by, host, enough):
         return
     with pytest.raises(ExecutionError, match="at fault"):
         build.check("it")
+
+
+def test_what_runs_it_cannot_write_to_its_inputs():
+    def run(args):
+        args[0][...] = 0
+        return [args[0]]
+
+    build = Build(dict(FILES), [], runner=Runner(run, "a chip", "chip", (WRITTEN,)))
+    mine = X.copy()
+    with pytest.raises(ExecutionError, match="read-only"):
+        build.execute([mine], [X.shape])
+    assert (mine == X).all()
