@@ -92,6 +92,7 @@ VENDOR_ROOMS = {
     "safetensors": ("quant",),
     "tokenizers": ("generation/tokenizer.py",),
     "onnx": (*NPU, "interop/onnx"),
+    "torch": ("interop/torch",),
     **dict.fromkeys(
         (
             "openvino",

@@ -66,7 +66,7 @@ def _kernel(mode: str, d: NDArray, a: float) -> NDArray:
     return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
 
 
-def _matrix(
+def resize_matrix(
     mode: str, x: NDArray, n: int, scale: float, cubic: float, antialias: bool, exclude_outside: bool
 ) -> NDArray:
     """Weights [m, n] of the elements for each place ``x`` of a result."""
@@ -123,7 +123,7 @@ def _resize(
             index = np.clip(_nearest(at, nearest_mode), 0, n - 1).astype(np.int64)
             work = jnp.take(work, jnp.asarray(index), axis=a)
             continue
-        matrix = _matrix(mode, at, n, s, cubic_coeff_a, bool(antialias), bool(exclude_outside))
+        matrix = resize_matrix(mode, at, n, s, cubic_coeff_a, bool(antialias), bool(exclude_outside))
         work = jnp.moveaxis(jnp.matmul(jnp.moveaxis(work, a, -1), jnp.asarray(matrix.T.astype(work.dtype))), -1, a)
     for a, out in outside:
         shape = [1] * x.ndim
@@ -196,9 +196,7 @@ def _reflected(p: Any, low: float, high: float) -> Any:
 
 
 @rule("GridSample")
-def _grid_sample(
-    x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
-) -> Any:
+def grid_sample(x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Any:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     sizes = x.shape[2:]
     places: list[Any] = []
