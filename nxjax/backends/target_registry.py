@@ -113,10 +113,13 @@ _FAMILIES: Final = {
     "xla": ("stablehlo",),
     "hlo": ("stablehlo",),
     "litert": ("tflite",),
+    "pixel": ("google-tensor",),
+    "android": ("tflite", "qualcomm-htp", "google-tensor", "samsung-exynos", "mediatek-apu"),
+    "ios": ("apple-ane",),
 }
 # What `compile` has no files for, since functions run there directly.
 _DEVICES: Final = {
-    **dict.fromkeys(("gpu", "cuda", "nvidia", "rocm", "metal", "mps", "vulkan"), "gpu"),
+    **dict.fromkeys(("gpu", "cuda", "nvidia", "jetson", "tensorrt", "rocm", "metal", "mps", "vulkan"), "gpu"),
     **dict.fromkeys(("cpu", "x86", "host"), "cpu"),
 }
 
@@ -129,7 +132,10 @@ def _instead(name: str) -> str:
         return f'compile writes files for other chips; to run on this machine, write nx.jit(f, device="{device}")'
     # `rk3588`, `intel` and `apple` are parts of names; a chip is often written with another separator.
     having = [n for n in _classes() if word and word in map(_plain, n.split("-"))]
-    near = list(_FAMILIES.get(word) or having[:4] or difflib.get_close_matches(name.lower(), _classes(), 3, 0.5))
+    near = list(_FAMILIES.get(word) or having[:4])
+    # `coral-tpu`, `ryzen-ai`: a family with more after it.
+    near = near or [n for family in _FAMILIES if len(family) > 3 and word.startswith(family) for n in _FAMILIES[family]]
+    near = near or difflib.get_close_matches(name.lower(), _classes(), 3, 0.5)
     return f"did you mean {' or '.join(map(repr, near))}?" if near else "nx.targets() lists them"
 
 

@@ -128,12 +128,16 @@ def absent(name: str) -> str:
 
 # Modules of functions, in the order in which a name that stands elsewhere is looked for.
 _FUNCTIONS: Final = ("nn", "numpy", "lax", "random")
+# What the pages call an array and a network: no modules.
+_OBJECTS: Final = ("x", "model")
 
 
 def _near(parts: list[str]) -> str:
     """Where a function of this name is, or which name is nearly this one; mostly nothing. Near names of the same module
-    Python says itself."""
+    or object Python says itself."""
     name, own = parts[-1], ".".join(parts[:-1])
+    if own in _OBJECTS:
+        return ""
     names = {m: dir(import_module(f"nxjax.{m}")) for m in _FUNCTIONS if m != own}
     for module, known in names.items():
         if name in known:

@@ -55,6 +55,8 @@ def test_a_copy_without_pages_says_so(monkeypatch, tmp_path, capsys):
         ("nn.lineer", ""),  # Python says it: the module has the name
         ("lax.sortt", ""),
         ("numpy.xyzzy", ""),
+        ("model.weigth", ""),  # of objects, too
+        ("x.relux", ""),
     ],
 )
 def test_a_name_that_stands_elsewhere_or_is_misspelt(name, says):

@@ -383,6 +383,13 @@ def test_own_modules():
 # --- what is refused ---
 
 
+def test_a_name_that_a_module_has_not_is_an_attribute_error():
+    layer = nx.nn.Linear(2, 2)
+    assert not hasattr(layer, "weigth")
+    with pytest.raises(AttributeError, match="'Linear' object has no attribute 'relu'"):
+        layer.relu  # noqa: B018
+
+
 def test_modules_do_not_change():
     layer = nn.Linear(2, 2)
     with pytest.raises(nx.errors.ImmutableArrayError, match=r"replace\(weight=...\)"):
