@@ -35,6 +35,7 @@ class OnnxFunction(ImportedFunction):
         params: the float tensors of the file by their names; give them as the first argument, these or others.
         inputs: name, dtype and dimensions of each further argument, in order.
         outputs: the same of the results.
+        metadata: texts that the file has by key, such as the names of its classes.
 
     >>> from onnx import helper
     >>> x, y = (helper.make_tensor_value_info(n, 1, [2]) for n in "xy")
@@ -68,6 +69,7 @@ class OnnxFunction(ImportedFunction):
             if p.name not in constants
         )
         self.outputs = graph.outputs
+        self.metadata: dict[str, str] = dict(model.metadata)
         fixed = _fixed(graph)
         self._stored = _stored_parameters(graph)
         self._on_grids = _on_grids(graph)

@@ -98,10 +98,21 @@ class OnnxGraph:
 @final
 @dataclass(frozen=True, eq=False)
 class OnnxFile:
-    """A graph, and the functions that the file defines for itself."""
+    """A graph, the functions that the file defines for itself, and texts that it has by key."""
 
     graph: OnnxGraph
     functions: Mapping[str, OnnxGraph] = field(default_factory=dict[str, OnnxGraph])
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def weights_of_nodes(graph: Any) -> dict[str, Any]:
+    """Tensors that `Constant` nodes of a `GraphProto` hold, by the name of the value; single numbers aside.
+
+    Some exporters write all weights so, instead of beside the graph.
+    """
+    nodes = [n for n in graph.node if n.op_type == "Constant" and n.domain in _STANDARD and len(n.output) == 1]
+    held = {_text(n.output[0]): a.t for n in nodes for a in n.attribute if a.name == "value" and not a.ref_attr_name}
+    return {name: t for name, t in held.items() if math.prod(t.dims) > 1}
 
 
 def dtype_of(code: int) -> Any:
@@ -131,7 +142,8 @@ class ModelReader:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
         functions = {qualified(_text(f.domain), _text(f.name)): self.function(f) for f in proto.functions}
-        return OnnxFile(self.graph(proto.graph, opsets, 0), functions)
+        metadata = {_text(p.key): _text(p.value) for p in proto.metadata_props}
+        return OnnxFile(self.graph(proto.graph, opsets, 0), functions, metadata)
 
     def function(self, proto: Any) -> OnnxGraph:
         opsets = _opsets(proto)
@@ -146,7 +158,9 @@ class ModelReader:
         stored = {_text(t.name): self.tensor(t, elements.get(i)) for i, t in enumerate(proto.initializer)}
         stored.update((_text(t.values.name), self._dense(t)) for t in proto.sparse_initializer)
         given = tuple(p for p in map(_port, proto.input) if p.name not in stored)
-        nodes = tuple(self._node(n, opsets, depth) for n in proto.node)
+        held = {} if depth else weights_of_nodes(proto)
+        stored.update((name, self.tensor(t)) for name, t in held.items())
+        nodes = tuple(self._node(n, opsets, depth) for n in proto.node if held.keys().isdisjoint(map(_text, n.output)))
         return OnnxGraph(
             _text(proto.name), nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None
         )

@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.files import safe_io
-from nxjax.interop.onnx.graph import package
+from nxjax.interop.onnx.graph import package, weights_of_nodes
 
 NDArray = np.ndarray[Any, Any]
 
@@ -23,6 +23,11 @@ LARGEST: Final = 2**31 - 2**24
 # Smaller tensors stay in the model, as the file writes them.
 _LARGE: Final = 1024
 _ALIGNED: Final = 4096
+
+
+def _tensors(proto: Any) -> list[tuple[str, Any]]:
+    """The tensors of a model, by the names of the values that they are."""
+    return [*((t.name, t) for t in proto.graph.initializer), *weights_of_nodes(proto.graph).items()]
 
 
 def save(
@@ -46,10 +51,11 @@ def save(
     outside = outside or sum(x.nbytes for x in stored.values()) > LARGEST
     parts: list[bytes] = []
     size = 0
-    for i, t in enumerate(copy.graph.initializer):
-        if t.name not in changed and i not in stripped and not outside:
+    count = len(copy.graph.initializer)
+    for i, (name, t) in enumerate(_tensors(copy)):
+        if name not in changed and i not in stripped and not (outside and i < count):
             continue
-        x = changed.get(t.name, stored[t.name])
+        x = changed.get(name, stored[name])
         made = package().numpy_helper.from_array(np.ascontiguousarray(x).reshape(tuple(t.dims)), t.name)
         if outside and len(made.raw_data) >= _LARGE:
             data, room = made.raw_data, -size % _ALIGNED
@@ -67,11 +73,11 @@ def save(
         for part in parts:
             digest.update(part)
         # Named by its bytes: a model that stands here already keeps its own until the new one is whole.
-        name = f"{path.name}.{digest.hexdigest()[:8]}.data"
-        for t in copy.graph.initializer:
+        place = f"{path.name}.{digest.hexdigest()[:8]}.data"
+        for _, t in _tensors(copy):
             if t.data_location == external:
-                t.external_data.add(key="location", value=name)
-        safe_io.write(path.with_name(name), b"".join(parts))
+                t.external_data.add(key="location", value=place)
+        safe_io.write(path.with_name(place), b"".join(parts))
     if copy.ByteSize() > LARGEST:
         raise ParameterError("save: more than an ONNX file can hold", got=f"{copy.ByteSize()} bytes without tensors")
     safe_io.write(path, copy.SerializeToString())

@@ -41,7 +41,10 @@ X = np.random.default_rng(1).normal(size=(5, 4)).astype(np.float32)
 def test_a_function_of_parameters_and_arrays():
     f = nx.interop.from_onnx(LINEAR.SerializeToString())
     assert repr(f) == "net(params, x: float32[n,4]) -> y: float32[n,3]"
-    assert sorted(f.params) == ["b", "w"] and "x: float32[n,4]" in str(f.__doc__)
+    assert sorted(f.params) == ["b", "w"] and "x: float32[n,4]" in str(f.__doc__) and f.metadata == {}
+    told = onnx.ModelProto.FromString(LINEAR.SerializeToString())
+    helper.set_model_props(told, {"classes": "a\nb"})
+    assert nx.interop.from_onnx(told.SerializeToString()).metadata == {"classes": "a\nb"}
     expected = np.maximum(X @ W + B, 0)
     for y in (f(f.params, X), f(f.params, x=X), nx.jit(f)(f.params, X)):
         np.testing.assert_allclose(y, expected, rtol=1e-5)
@@ -202,3 +205,30 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         nx.interop.from_onnx(loose.SerializeToString())({}, X[0])
     with pytest.raises(ParameterError, match="not a model"):
         nx.interop.from_onnx(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_weights_that_nodes_hold_are_parameters(tmp_path: Path):
+    """As PaddlePaddle and some inliners write them; single numbers are none."""
+    w = np.arange(2048, dtype=np.float32).reshape(2, 1024)
+    shape = helper.make_node("Constant", [], ["s"], value=numpy_helper.from_array(np.array([-1, 1024])))
+    nodes = [
+        helper.make_node("Constant", [], ["w"], value=numpy_helper.from_array(w)),
+        helper.make_node("Constant", [], ["half"], value=numpy_helper.from_array(np.float32(0.5))),
+        shape,
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Mul", ["h", "half"], ["g"]),
+        helper.make_node("Reshape", ["g", "s"], ["y"]),
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in "xy"]
+    f = nx.interop.from_onnx(
+        helper.make_model(helper.make_graph(nodes, "held", ports[:1], ports[1:])).SerializeToString()
+    )
+    assert list(f.params) == ["w"]
+    x = nx.array([[1.0, 2.0]])
+    gradient = nx.grad(lambda p: f(p, x).sum())(f.params)["w"]
+    assert gradient[:, 0].tolist() == [0.5, 1.0]
+    for changed in ({}, {"w": f.params["w"] * 2}):
+        f.save(tmp_path / "held.onnx", changed or None)
+        again = nx.interop.from_onnx(tmp_path / "held.onnx")
+        assert (again.params["w"] == (2 if changed else 1) * w).all() and list(again.params) == ["w"]
+        assert (again(again.params, x) == f(changed or f.params, x)).all()
