@@ -20,8 +20,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", metavar="command")
     info_parser = commands.add_parser("info", help="what is here and what can run: ten lines (the default)")
     info_parser.add_argument("--all", action="store_true", help="all versions, backends, targets, extras, settings")
-    explain_parser = commands.add_parser("explain", help="what an error means and how to mend it; any page of the docs")
-    explain_parser.add_argument("topic", nargs="?", help="such as ShapeError or quantization; without one, a list")
+    explain_parser = commands.add_parser("explain", help="what an error means and how to fix it; any page of the docs")
+    explain_parser.add_argument("topic", nargs="*", help="such as ShapeError or quantization; without one, a list")
     cache_parser = commands.add_parser("cache", help="the on-disk executable cache")
     cache_parser.add_argument("action", choices=("size", "clear"))
     sensors_parser = commands.add_parser("sensors", help="temperature, power, load and clock of NPU, CPU and GPU")
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(sensors(options.over))
     elif options.command == "explain":
-        return _explain(options.topic)
+        return _explain("_".join(options.topic))
     elif options.command == "power":
         return _power(options.mode, options.device)
     elif options.command == "fuzz":
@@ -89,9 +89,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _explain(topic: str | None) -> int:
+def _explain(topic: str) -> int:
     try:
-        print(pages.listed() if topic is None else pages.explained(topic), end="")
+        print(pages.explained(topic) if topic else pages.listed(), end="")
     except NxError as error:
         print(error, file=sys.stderr)
         return 1

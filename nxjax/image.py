@@ -201,7 +201,7 @@ def scale_and_translate(
         shape: of the result.
         spatial_dims: dimensions that are scaled and moved.
         scale, translation: one number per spatial dimension; the place x of the image goes to x * scale + translation.
-        method: as in `resize`, but for "nearest".
+        method: as in `resize`, except "nearest".
         antialias: where it shrinks, widen the kernel so that no pixel is skipped.
         precision: of the matrix products.
 

@@ -166,7 +166,7 @@ _FIXES = {
     "pow": "keep the base above 0, or use integer powers",
     "exp": "subtract the largest value first, as nx.nn.softmax and nx.nn.logsumexp do",
     "mul": "0 times infinity: find where the infinite operand comes from with nx.debug_infs(True); where `nx.where` "
-    "hides it, mend its argument, not its result",
+    "hides it, correct its argument, not its result",
     "sub": "infinity minus infinity: find where they come from with nx.debug_infs(True)",
     "add": "infinity minus infinity: find where they come from with nx.debug_infs(True)",
 }

@@ -309,11 +309,11 @@ def scatter_mul(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLi
 def scatter_sub(operand: ArrayLike, scatter_indices: ArrayLike, updates: ArrayLike, dimension_numbers: ScatterDimensionNumbers, *, indices_are_sorted: bool = False, unique_indices: bool = False, mode: ModeLike = None) -> Array:
     """Subtracts. Windows of the operand at ``scatter_indices`` take ``updates``."""
 def shift_left(x: ArrayLike, y: ArrayLike) -> Array:
-    """x << y, zeros coming in."""
+    """x << y, filled with zeros."""
 def shift_right_arithmetic(x: ArrayLike, y: ArrayLike) -> Array:
     """x >> y, copies of the sign bit coming in."""
 def shift_right_logical(x: ArrayLike, y: ArrayLike) -> Array:
-    """x >> y, zeros coming in."""
+    """x >> y, filled with zeros."""
 def sign(x: ArrayLike) -> Array:
     """-1, 0 or 1 (NaN for NaN, -0.0 for -0.0); of a complex number, z / |z|."""
 def sin(x: ArrayLike, *, accuracy: AccuracyLike = None) -> Array:

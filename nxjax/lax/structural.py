@@ -85,10 +85,7 @@ def approx_max_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k largest and their indices; always exact here.
-
-    As `top_k`, with floats.
-    """
+    """The k largest elements, as `top_k` gives them: the result is exact."""
     return top_k(operand, k, axis=reduction_dimension)
 
 
@@ -101,9 +98,9 @@ def approx_min_k(
     reduction_input_size_override: int = -1,
     aggregate_to_topk: bool = True,
 ) -> list[Array]:
-    """The k smallest and their indices; always exact here.
+    """The k smallest elements in ascending order, and their int32 indices. The result is exact.
 
-    Values rise; of equal ones the first comes first. Indices are int32.
+    Of equal elements, the one with the smaller index comes first.
     """
     values, where = top_k(neg(as_value(operand, "approx_min_k")), k, axis=reduction_dimension)
     return [neg(values), where]

@@ -353,13 +353,13 @@ def trace(
 def cross(
     a: ArrayLike, b: ArrayLike, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Array:
-    """Vector product of vectors of two or three components; of two vectors of two, the third component alone.
+    """Cross product of vectors with two or three components; if both have two, only its third component.
 
     Args:
         a: array whose ``axisa`` has the components.
         b: array whose ``axisb`` has them; the other axes broadcast.
         axisc: where the components of the result are.
-        axis: all three at once.
+        axis: sets ``axisa``, ``axisb`` and ``axisc`` together.
     """
     if axis is not None:
         axisa = axisb = axisc = axis

@@ -227,9 +227,9 @@ def copy(a: object, order: str | None = None) -> Array:
     raises="DtypeError: a dtype that arrays cannot have.",
 )
 def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False, device: DeviceLike = None) -> Array:
-    """``x`` by value in ``dtype``; None is the default float.
+    """``x`` converted to ``dtype``; None is the default float.
 
-    Floats become integers without their fraction, and complex numbers real ones without their imaginary part.
+    A float that becomes an integer loses its fraction; a complex number that becomes real loses its imaginary part.
     """
     v = as_operand(x, "astype")
     wanted = dtypes.as_dtype(float if dtype is None else dtype)

@@ -349,7 +349,7 @@ def insert(arr: ArrayLike, obj: ArrayLike | Sequence[int] | slice, values: Array
     "Array([1, 0, 2], dtype=int32)",
     'jnp.array([0, 0, 1, 0, 2, 0]), "b"',
     "Array([0, 0, 1, 0, 2], dtype=int32)",
-    raises="ConcretizationTypeError: ``filt`` is traced, for its values decide the length.",
+    raises="ConcretizationTypeError: ``filt`` is traced; its values decide the length.",
 )
 def trim_zeros(filt: ArrayLike | Sequence[Any], trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
     """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""

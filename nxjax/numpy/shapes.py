@@ -266,7 +266,7 @@ def squeeze(a: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
 
 @example("(5, 1), (3,), ()", "(5, 3)", raises="ShapeError: sizes on one axis differ, and none of them is 1.")
 def broadcast_shapes(*shapes: int | Sequence[int]) -> Shape:
-    """The shape that operands of these shapes are repeated into."""
+    """The shape of the result when arrays of these shapes are broadcast together."""
     return broadcast_shape("broadcast_shapes", *(as_shape("broadcast_shapes", s) for s in shapes))
 
 

@@ -98,7 +98,7 @@ def _unsigned(x: NDArray, width: int) -> NDArray:
 
 @final
 class ShiftLeft(_Shift):
-    """x << y, zeros coming in."""
+    """x << y, filled with zeros."""
 
     name = "shift_left"
     hlo = "shift_left"
@@ -112,7 +112,7 @@ class ShiftLeft(_Shift):
 
 @final
 class ShiftRightLogical(_Shift):
-    """x >> y, zeros coming in."""
+    """x >> y, filled with zeros."""
 
     name = "shift_right_logical"
     hlo = "shift_right_logical"

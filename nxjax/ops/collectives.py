@@ -145,7 +145,7 @@ class Sum(LinearOp, Reduction):
 
 @final
 class Psum(Sum):
-    """Sum over the axes, each element with a copy of its own."""
+    """Sum over the axes; every device, or element of the axis, gets the sum."""
 
     name = "psum"
 

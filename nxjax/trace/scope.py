@@ -53,7 +53,7 @@ class named_scope(Shown):
 
 
 def named_call(fun: Callable[..., Any], *, name: str | None = None) -> Any:
-    """``fun`` with its equations under its own name, or ``name``.
+    """``fun`` with its equations in a scope named ``name``, by default the name of ``fun``.
 
     >>> nx.make_jaxpr(nx.named_call(lambda x: x * 2, name="double"))(1.0).equations[0].scope
     'double'

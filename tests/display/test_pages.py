@@ -24,6 +24,11 @@ def test_a_page(topic, capsys):
     assert capsys.readouterr().out.startswith("# ")
 
 
+def test_a_page_by_its_words(capsys):
+    assert main(["explain", "Coming", "from", "JAX"]) == 0
+    assert capsys.readouterr().out.startswith("# ")
+
+
 def test_the_nearest_names_of_a_misspelt_one(capsys):
     assert main(["explain", "ShpeError"]) == 1
     assert "did you mean ShapeError" in capsys.readouterr().err

@@ -138,7 +138,7 @@ class Verifier:
         right = " and ".join(unit.name for unit, _, n in check.answers if truth in (n, None))
         liars = [unit for unit, _, n in check.answers if truth not in (n, None)]
         if truth is None and len(check.answers) == 1:
-            tell("unchecked", f"{job.name}: could not be checked, for no other unit is left")
+            tell("unchecked", f"{job.name}: could not be checked, since no other unit is left")
         elif truth is None:
             error = ExecutionError(
                 f"{right} disagree about {job.name}, and there is no third unit to decide",

@@ -173,7 +173,7 @@ def _compile(key: str, text: str, defines: Sequence[str]) -> None:
                 "ipu: the host's C++ compiler refuses a codelet",
                 got="\n".join(run.stderr.strip().splitlines()[:20]),
                 expected=f"text that {version} compiles",
-                fix="mend the codelet's source; it is compiled as C++17",
+                fix="correct the codelet's source; it is compiled as C++17",
             )
         data = built.read_bytes()
     user_cache.store(built.name, data)

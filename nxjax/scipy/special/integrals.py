@@ -81,7 +81,8 @@ def exp1(x: ArrayLike) -> Array:
         x: real array of any shape; integers become float.
 
     Returns:
-        Array of the shape and dtype of ``x``; inf at 0, NaN for negative x. Within 4 ulp, and those of exp(-x).
+        Array of the shape and dtype of ``x``; inf at 0, NaN for negative x.
+        The error is at most 4 ulp, plus that of exp(-x).
 
     Raises:
         ParameterError: complex input.

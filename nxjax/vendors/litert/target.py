@@ -287,7 +287,7 @@ def refuse(nodes: Sequence[Node], target: str) -> None:
         raise LoweringError(
             f"{target}: {len(rows)} of {len(nodes)} operations cannot be run by LiteRT",
             got="\n            ".join(listed),
-            fix="mend each as said, or compile these parts apart",
+            fix="change each as suggested, or compile these parts separately",
             source=rows[0][0].source,
         )
 
