@@ -34,6 +34,16 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
+def plain(words: str, most: int = 600) -> str:
+    """What a tool said as one line of at most ``most`` characters, none of which moves a terminal.
+
+    >>> plain("an\\x1b[31m error\\n", 300), plain("aaaa", 3)
+    ('an [31m error', 'aaa...')
+    """
+    said = " ".join("".join(c if c.isprintable() else " " for c in words[: 8 * most]).split())
+    return said if len(said) <= most else said[:most] + "..."
+
+
 @final
 @dataclass(frozen=True)
 class Record:
@@ -72,13 +82,12 @@ class Record:
 
     def __post_init__(self) -> None:
         for name in ("tool", "command", "answer", "checked"):
-            said = " ".join("".join(c if c.isprintable() else " " for c in getattr(self, name)[: 8 * _WORDS]).split())
-            object.__setattr__(self, name, said if len(said) <= _WORDS else said[:_WORDS] + "...")
+            object.__setattr__(self, name, plain(getattr(self, name), _WORDS))
 
     @property
     def answered(self) -> bool:
-        """Whether the tool itself said something about the files."""
-        return self.act != "failed"
+        """Whether the tool itself said something about the files: what ends with an error has compiled nothing."""
+        return self.act != "failed" and not (self.act == "compiled" and self.status)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
@@ -118,9 +127,8 @@ def earned(records: Iterable[Record], held: set[str], on_chip: bool | None, host
     ran: set[Label] = {_EARNED[r.by] for r in counted if whole and r.act == "ran" and r.by in _EARNED}
     compiled = any(
         r.act == "compiled" and r.by in ("vendor-compiler", "chip") and held.issuperset(r.gave) for r in counted
-    )
-    failed = any(r.act == "compiled" and r.status for r in counted)
-    if compiled and on_chip and not failed:
+    ) and not any(r.act == "compiled" and r.status for r in counted)
+    if compiled and on_chip:
         ran.add("vendor-compiled")
     if ran:
         return min(ran, key=LABELS.index)

@@ -10,11 +10,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, Generic, Literal, Protocol, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
 
 import numpy as np
 
-from nxjax.backends.evidence import Act, By, Label, Record, digest, label
+from nxjax.backends.evidence import Act, By, Label, Record, digest, label, plain
 from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
@@ -31,8 +31,6 @@ Run = Callable[[Sequence[NDArray]], list[NDArray]]
 # Where an op runs if it is not the host.
 OnChip = Literal["npu", "tpu", "ipu"]
 Site = Literal["", "edge", "data center"]
-# Characters of a note that quotes a tool.
-_NOTE: Final = 600
 # What a target's files are written from.
 Subject = TypeVar("Subject", NpuGraph, Program)
 
@@ -53,6 +51,26 @@ class Runner:
     title: str
     by: By = "host"
     took: tuple[str, ...] = ()
+
+    def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], stored: Sequence[DType] = ()) -> list[NDArray]:
+        """Run it once. It earns nothing before its results were compared: `Build.proved` or `Build.disproved`.
+
+        Raises:
+            ExecutionError: it failed, or gave results of other shapes, or of other dtypes than ``stored``.
+        """
+        try:
+            results = [np.asarray(y) for y in self.run([_kept(x) for x in args])]
+        except NxError:
+            raise
+        except (Exception, SystemExit) as error:  # vendors' runtimes have no class of errors in common
+            raise ExecutionError(f"{self.title} failed while it ran", got=f"{type(error).__name__}: {error}") from error
+        if (given := [y.shape for y in results]) != list(shapes):
+            raise ExecutionError(f"{self.title} gave results of other shapes", got=given, expected=list(shapes))
+        if wrong := [
+            f"{y.dtype} for {wanted}" for y, wanted in zip(results, stored, strict=False) if y.dtype != wanted
+        ]:
+            raise ExecutionError(f"{self.title} gave results of other dtypes", got=", ".join(wrong))
+        return results
 
 
 @final
@@ -138,30 +156,12 @@ class Build:
             said: dict[str, Any] = {"device": "host", "reason": str(error.got), "decided_by": "vendor"}
             self.placements = [replace(r, **said) for r in self.placements]
         what = "refuses it" if error.refused else "gave no answer"
-        self.notes.append(f"{tool} {what}: {error.what}: {error.got or error.command}"[:_NOTE])
+        self.notes.append(plain(f"{tool} {what}: {error.what}: {error.got or error.command}"))
 
     def execute(self, args: Sequence[NDArray], shapes: Sequence[Shape], stored: Sequence[DType] = ()) -> list[NDArray]:
-        """Run it. It earns nothing before its results were compared: `proved` or `disproved`.
-
-        Raises:
-            ExecutionError: what runs it failed, or gave results of other shapes, or of other dtypes than ``stored``.
-        """
+        """`Runner.execute` of its runner."""
         assert self.runner is not None
-        try:
-            results = [np.asarray(y) for y in self.runner.run([_kept(x) for x in args])]
-        except NxError:
-            raise
-        except Exception as error:  # vendors' runtimes have no class of errors in common
-            raise ExecutionError(
-                f"{self.runs_on} failed while it ran", got=f"{type(error).__name__}: {error}"
-            ) from error
-        if (given := [y.shape for y in results]) != list(shapes):
-            raise ExecutionError(f"{self.runs_on} gave results of other shapes", got=given, expected=list(shapes))
-        if wrong := [
-            f"{y.dtype} for {wanted}" for y, wanted in zip(results, stored, strict=False) if y.dtype != wanted
-        ]:
-            raise ExecutionError(f"{self.runs_on} gave results of other dtypes", got=", ".join(wrong))
-        return results
+        return self.runner.execute(args, shapes, stored)
 
     def proved(self, results: Sequence[NDArray]) -> None:
         """Note the first run whose ``results`` were compared with the reference, and are of the same function."""
@@ -177,7 +177,11 @@ class Build:
         assert self.runner is not None
         self.evidence[:] = [r for r in self.evidence if r.act != "ran"]
         self.blame(error, self.ran_by, self.runner.title, self.runner.took, _results(results))
-        self.notes.append(f"no run of it counts: {error.what}: {error.got or error.command}"[:_NOTE])
+        said = plain(f"no run of it counts: {error.what}: {error.got or error.command}")
+        self.notes.append(said)
+        if "latency" in self.cost and self.cost["latency"].basis == "measured":
+            del self.cost.figures["latency"]
+            self.cost.why = said
 
     def check(self, name: str) -> None:
         """Raise `ExecutionError` where an adapter says more than its records.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from nxjax.backends.evidence import Label, Record
+from nxjax.backends.evidence import Label, Record, plain
 from nxjax.backends.target import Build
 from nxjax.deploy import files
 from nxjax.deploy.deviation import Deviation, cancelled, measured
@@ -19,6 +19,8 @@ from nxjax.display import page
 from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.placement import Cost
+from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
 
 NDArray = np.ndarray[Any, Any]
 
@@ -178,10 +180,10 @@ class Artifact:
         self.deviation = found
         for runner in self._build.others:
             try:
-                got = [np.asarray(y) for y in runner.run([np.array(x) for x in stored])]
+                got = runner.execute([np.array(x) for x in stored], *self._results)
                 self.others.append(measured(runner.title, self._subject.outputs, got, wanted, self._build.ran_file))
             except NxError as error:
-                self.notes.append(f"{runner.title} did not run it: {error.what}: {error.got}")
+                self.notes.append(plain(f"{runner.title} did not run it: {error.what}: {error.got}"))
 
     def score(self, metric: Callable[..., Any], batches: Iterable[tuple[tuple[Any, ...], Any]]) -> MetricScores:
         """A metric of the task, for the artifact's results and for the exact reference.
@@ -209,8 +211,12 @@ class Artifact:
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
         """Results as they are stored, of the shapes that they have to be of."""
-        outputs = self._subject.outputs
-        return self._build.execute(stored, [t.shape for t in outputs], [t.dtype for t in outputs])
+        return self._build.execute(stored, *self._results)
+
+    @property
+    def _results(self) -> tuple[list[Shape], list[DType]]:
+        """The shapes and dtypes of results as they are stored."""
+        return [t.shape for t in self._subject.outputs], [t.dtype for t in self._subject.outputs]
 
     def reference(self, *args: Any) -> Any:
         """The exact results for the inputs of `run`, computed on this host."""

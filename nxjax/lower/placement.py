@@ -93,11 +93,14 @@ class Cost(Mapping[str, Figure]):
             self.figures[name] = Figure(float(value), unit, basis)
 
     def timed(self, wanted: object, seconds: Callable[[], float]) -> None:
-        """Measure the latency, where that is wanted."""
-        if wanted:
-            self.add("latency", seconds(), "s", "measured")
-        else:
+        """Measure the latency, where that is wanted; of runs that fail there is none."""
+        if not wanted:
             self.why = "no run was timed; the option measure=True does that"
+            return
+        try:
+            self.add("latency", seconds(), "s", "measured")
+        except Exception as error:  # vendors' runtimes have no class of errors in common
+            self.why = f"what was to be timed failed: {type(error).__name__}: {error}"
 
     def __getitem__(self, name: str) -> Figure:
         found = self.figures.get(name)

@@ -81,7 +81,10 @@ def test_long_answers_are_cut_and_all_is_plain_data():
 
 def test_a_compiler_that_ended_with_an_error_compiled_nothing():
     failed = Record("compiled", "vendor-compiler", "a tool", status=1, took=(WRITTEN,), gave=(COMPILED,))
-    assert label([failed], FILES, True) == "emitted"
+    assert label([failed], FILES, True) == label([failed], FILES, False) == "emitted"
+    build = Build(dict(FILES), [Placement("add", "", "npu", decided_by="vendor")], evidence=[failed])
+    with pytest.raises(ExecutionError, match="at fault"):
+        build.check("it")
 
 
 def test_words_of_tools_are_plain_text():
@@ -124,13 +127,30 @@ def test_results_are_of_the_dtypes_that_are_stored(dtype):
         build.execute([X], [X.shape], [X.dtype])
 
 
-def test_what_a_runtime_raises_is_quoted():
+@pytest.mark.parametrize("kind", [RuntimeError, OSError, MemoryError, SystemExit])
+def test_what_a_runtime_raises_is_quoted(kind):
     def run(args):
-        raise RuntimeError("the driver is gone")
+        raise kind("the driver is gone")
 
     build = Build(dict(FILES), [], runner=Runner(run, "a chip", "chip", (WRITTEN,)))
     with pytest.raises(ExecutionError, match=r"a chip failed(.|\n)*the driver is gone"):
         build.execute([X], [X.shape])
+
+
+def test_no_time_is_known_of_runs_that_do_not_count():
+    build = Build(dict(FILES), [Placement("add", "", "npu")])
+    build.runner = Runner(lambda args: [X], "a chip", "chip", (WRITTEN,))
+    build.cost.timed(True, lambda: 1e-3)
+    build.cost.add("file", 7, "bytes", "measured")
+    build.disproved(ExecutionError("a chip gave results of another function", got="\x1b[31mnoise"), [X])
+    assert list(build.cost) == ["file"] and "another function" in build.cost.why
+    assert all(note.isprintable() for note in build.notes)
+
+    def fails():
+        raise OSError("no chip")
+
+    build.cost.timed(True, fails)
+    assert "latency" not in build.cost and "no chip" in build.cost.why
 
 
 @pytest.mark.parametrize(("device", "by"), [("npu", "chip"), ("host", "host"), ("unknown", "host")])

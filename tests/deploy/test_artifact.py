@@ -11,7 +11,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import LABELS
-from nxjax.backends.target import Build
+from nxjax.backends.target import Build, Runner
 from nxjax.deploy.artifact import Artifact
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
 from tests.deploy.nets import IMAGE, PARAMS, convnet, quantized, saturates
@@ -272,3 +272,26 @@ def test_a_runtime_is_not_its_own_judge(monkeypatch, lie):
     assert "other dtypes" in " ".join(artifact.notes)
     with pytest.raises(ExecutionError, match="other dtypes"):
         artifact.run(IMAGE)
+
+
+@pytest.mark.parametrize("lie", ["raises", "gives nothing", "gives real numbers", "leaves the process"])
+def test_another_way_to_run_it_that_fails_is_a_note(monkeypatch, lie):
+    target = registry.get("tflite")
+    build = type(target).build
+
+    def other(args):
+        if lie == "gives nothing":
+            return None
+        if lie == "gives real numbers":
+            return [np.zeros((1, 5), np.float32)]
+        raise OSError("the phone is gone") if lie == "raises" else SystemExit(3)
+
+    def bad(self, graph, options):
+        made = build(self, graph, options)
+        made.others[:] = [Runner(other, "a phone", "host")]
+        return made
+
+    monkeypatch.setattr(type(target), "build", bad)
+    artifact = nx.compile(quantized(), target="tflite")(PARAMS, IMAGE)
+    assert artifact.deviation.exact and not artifact.others
+    assert "a phone did not run it" in artifact.notes[-1]
