@@ -6,17 +6,21 @@ Knows names and bytes, nothing of targets.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import shutil
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
 from nxjax.errors import ParameterError
 
 # What is to be at a path: a file's bytes, or the files of a folder that is replaced as a whole.
 Content = bytes | dict[str, bytes]
+# How often a package is put in its place while other processes do so too.
+_TRIES: Final = 100
 
 
 def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
@@ -51,20 +55,32 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
         )
     made = [folder for place in contents for folder in _folders(place.parent)]
     staged: list[tuple[Path, Path]] = []
+    moved: list[Path] = []
     try:
         for place, content in contents.items():
             staged.append((place.with_name(f".{place.name}.{uuid.uuid4().hex[:8]}"), place))
             _write(staged[-1][0], content)
         for temporary, place in staged:
-            _move(temporary, place)
+            # What fails at the last file has changed none but those before it.
+            _move(temporary, place, keep=place.is_dir() or place != staged[-1][1])
+            moved.append(place)
     except BaseException:
-        for temporary, _ in staged:
+        for place in moved[: len(staged) - 1]:
+            _remove(place)
+        for temporary, place in staged:
             _remove(temporary)
+            if (aside := _aside(temporary)).exists():
+                # Where another process has put its own meanwhile, that stays.
+                with contextlib.suppress(OSError):
+                    aside.replace(place)
+                _remove(aside)
         for folder in reversed(made):
             # One that something else has been put into stays.
             with contextlib.suppress(OSError):
                 folder.rmdir()
         raise
+    for temporary, _ in staged:
+        _remove(_aside(temporary))
     return goal
 
 
@@ -129,19 +145,27 @@ def _write(place: Path, content: Content) -> None:
         os.fsync(file.fileno())
 
 
-def _move(temporary: Path, place: Path) -> None:
-    """Put what was written in its place; a package that was there goes aside until then."""
-    if not (temporary.is_dir() and place.is_dir()):
-        temporary.replace(place)
-        return
-    aside = place.with_name(f"{temporary.name}.old")
-    place.replace(aside)
-    try:
-        temporary.replace(place)
-    except BaseException:
-        aside.replace(place)
-        raise
-    shutil.rmtree(aside)
+def _aside(temporary: Path) -> Path:
+    """Where what was in a file's place lies until all are in theirs."""
+    return temporary.with_name(f"{temporary.name}.old")
+
+
+def _move(temporary: Path, place: Path, keep: bool) -> None:
+    """Put what was written in its place; what was there goes aside if it is to be kept."""
+    for tries in range(_TRIES):
+        if keep:
+            _remove(_aside(temporary))
+            with contextlib.suppress(FileNotFoundError):
+                place.replace(_aside(temporary))
+        try:
+            temporary.replace(place)
+        except OSError as error:
+            # Another process has put its own package there.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or tries == _TRIES - 1:
+                raise
+            keep = True
+        else:
+            return
 
 
 def _remove(place: Path) -> None:

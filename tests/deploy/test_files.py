@@ -77,11 +77,19 @@ def test_a_failure_leaves_what_was_there(tmp_path, monkeypatch, contents, name, 
 
     if name == "write":
         monkeypatch.setattr(files.os, "fsync", failing)
+        moment = min(moment, len(contents))
     else:
-        # The first move is the last moment at which nothing has changed.
-        moment = 1
+        # A package is moved as one.
+        moment = min(moment, len({n.partition("/")[0] for n in contents}))
+        move = files._move
+
+        def failing(*args, **how):
+            steps.append(args)
+            if len(steps) == moment:
+                raise OSError(28, "No space left on device")
+            return move(*args, **how)
+
         monkeypatch.setattr(files, "_move", failing)
-    moment = min(moment, len(contents))
     for goal in (place, tmp_path / "new" / "deeper"):
         steps.clear()
         with pytest.raises(OSError, match="No space left"):
@@ -104,6 +112,40 @@ def test_a_package_that_cannot_be_moved_comes_back(tmp_path, monkeypatch):
     with pytest.raises(PermissionError):
         save(PACKAGE, goal)
     assert tree(tmp_path) == {"net.mlpackage/a": b"before"}
+
+
+def test_files_that_cannot_all_be_moved_come_back(tmp_path, monkeypatch):
+    """As where another program has one of them open."""
+    goal = tmp_path / f"net{Path(next(iter(PAIR))).suffix}"
+    save(dict.fromkeys(PAIR, b"before"), goal)
+    before, real = tree(tmp_path), Path.replace
+    for locked in list(before):
+
+        def failing(self, target, locked=locked):
+            if Path(target).name == locked and not self.name.endswith(".old"):
+                raise PermissionError("in use")
+            return real(self, target)
+
+        monkeypatch.setattr(Path, "replace", failing)
+        with pytest.raises(PermissionError):
+            save(PAIR, goal)
+        assert tree(tmp_path) == before
+
+
+def test_a_package_that_another_process_puts_there_meanwhile_is_replaced(tmp_path, monkeypatch):
+    goal, real, came = tmp_path / "net.mlpackage", Path.replace, []
+    save({"f.mlpackage/a": b"before"}, goal)
+
+    def late(self, target):
+        if Path(target) == goal and not came:
+            came.append(self)
+            goal.mkdir()
+            (goal / "b").write_bytes(b"another's")
+        return real(self, target)
+
+    monkeypatch.setattr(Path, "replace", late)
+    save({"f.mlpackage/a": b"after"}, goal)
+    assert came and tree(tmp_path) == {"net.mlpackage/a": b"after"}
 
 
 def test_a_folder_in_the_way_of_a_file_is_an_error_that_changes_nothing(tmp_path):
