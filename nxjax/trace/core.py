@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar, Token
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn, Protocol, Self, TypeVar, final
@@ -265,14 +265,18 @@ class Op(ABC):
         """
         from nxjax.trace.array import as_value
 
+        y = self(*(as_value(x, self.name) for x in args), **self.renamed_params(params))
+        return list(y) if self.multi else y
+
+    def renamed_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Parameters as the rules take them, of those by our names or by JAX's."""
         known = self._parameters()
         given: dict[str, Any] = {}
         for name, value in params.items():
             ours = self.aliases.get(name, name)
             if ours and (value is not None or ours in known):
                 given[ours] = value
-        y = self(*(as_value(x, self.name) for x in args), **self.pack_params(given))
-        return list(y) if self.multi else y
+        return self.pack_params(given)
 
     def pack_params(self, params: dict[str, Any]) -> dict[str, Any]:
         """Parameters as the rules take them, of those that programs print and `bind` takes."""

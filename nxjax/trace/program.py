@@ -128,7 +128,10 @@ class AliasedParams(dict[str, Any]):
 
     def __missing__(self, name: str) -> Any:
         # A copy: a dict that finds nothing under other names.
-        return {**self.op.unpack_params(self)}[self.op.aliases.get(name, name)]
+        apart, own = dict(self.op.unpack_params(self)), self.op.aliases.get(name, name)
+        if own not in apart:
+            raise KeyError(name)
+        return apart[own]
 
     def __contains__(self, name: object) -> bool:
         return super().__contains__(name) or self.get(str(name), _ABSENT) is not _ABSENT
@@ -138,6 +141,9 @@ class AliasedParams(dict[str, Any]):
             return self[name]
         except KeyError:
             return default
+
+    def copy(self) -> AliasedParams:
+        return AliasedParams(self, self.op)
 
     def __reduce__(self) -> Any:
         return AliasedParams, (dict(self), self.op)
@@ -193,11 +199,13 @@ class Equation:
         known = {"invars", "outvars", "primitive", "params", "source_info", "effects", "ctx"}
         if changes.keys() - known:
             raise ParameterError("equation: replace", got=sorted(changes.keys() - known), expected=sorted(known))
+        op: Op = changes.get("primitive", self.op)
+        params = op.renamed_params(changes["params"]) if "params" in changes else self.params
         return Equation(
-            changes.get("primitive", self.op),
+            op,
             tuple(changes.get("invars", self.inputs)),
             tuple(changes.get("outvars", self.outputs)),
-            changes.get("params", self.params),
+            params,
             changes.get("source_info", self.source),
             self.scope,
         )

@@ -156,3 +156,21 @@ def test_where_one_is():
     assert extend.concrete_or_error(float, 2) == 2.0
     aval = core.ShapedArray((2, 3), "float32")
     assert extend.unmapped_aval(2, 0, extend.mapped_aval(2, 0, aval)) == aval
+
+
+def test_parameters_of_loops_are_replaced_by_the_names_that_programs_print():
+    xs = jnp.arange(1.0, 4.0)
+    p = nx.make_jaxpr(lambda c, xs: lax.scan(lambda c, x: (c * 2 + x, c), c, xs))(0.0, xs)
+    (e,) = p.eqns
+    assert e.params.copy()["jaxpr"] is e.params["jaxpr"] and e.params["num_carry"] == 1
+    with pytest.raises(KeyError, match="linear"):
+        e.params["linear"]
+    for params in (dict(e.params, reverse=True), {**e.params, "reverse": True, "jaxpr": e.params["jaxpr"]}):
+        other = e.replace(params=params)
+        assert other.params["reverse"] and other.params["loop"].reverse
+        y, _ = nx.core.eval_jaxpr(p.replace(eqns=[other]), p.consts, 0.0, xs)
+        assert y == lax.scan(lambda c, x: (c * 2 + x, c), 0.0, xs, reverse=True)[0]
+    p = nx.make_jaxpr(lambda x: lax.while_loop(lambda v: v < 9, lambda v: v * 2, x))(1.0)
+    other = nx.make_jaxpr(lambda v: v * 3)(1.0)
+    (e,) = p.eqns
+    assert nx.core.eval_jaxpr(p.replace(eqns=[e.replace(params=dict(e.params, body_jaxpr=other))]), [], 1.0) == [9.0]

@@ -84,3 +84,10 @@ def test_jitted_functions_keep_their_static_arguments():
 def test_no_run_is_refused():
     with pytest.raises(ParameterError, match="repeats"):
         nx.profile(network, repeats=0)
+
+
+def test_a_convolution_reads_no_more_than_its_operands():
+    x, w = jnp.ones((1, 1, 1, 44100)), jnp.ones((36, 1, 1, 256))
+    found = nx.profile(lambda x, w: nx.lax.conv_general_dilated(x, w, (1, 256), [(0, 0), (0, 0)]))(x, w)
+    (row,) = [r for r in found.rows if r.name.startswith("conv")]
+    assert row.nbytes / row.calls <= 4 * (44100 + 36 * 256 + 36 * 172)

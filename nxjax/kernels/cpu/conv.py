@@ -154,7 +154,7 @@ class Conv(Kernel):
         p = self.problem
         size = WORK[self.kind].itemsize if self.kind != "pairs" else 2
         features = p.inputs * (2 if self.kind == "pairs" else 1)
-        x = p.batch * p.groups * features * math.prod(a.size for a in p.axes) * size
+        x = p.read * p.groups * features * size
         w = p.groups * p.outputs * features * p.taps * size
         y = p.pixels * p.groups * p.outputs
         extra = sum(e.dtype.itemsize * (y if any((e.n, *e.axes)) else p.outputs) for e in self.extras)

@@ -112,6 +112,11 @@ class ConvProblem:
         return self.batch * math.prod(a.outputs for a in self.axes)
 
     @property
+    def read(self) -> int:
+        """Pixels of the input that are read, for cost. An axis that needs no bounds may say any size."""
+        return min(self.batch * math.prod(a.size for a in self.axes), self.pixels * self.taps)
+
+    @property
     def taps(self) -> int:
         return math.prod(a.taps for a in self.axes)
 

@@ -16,7 +16,6 @@ integers among the words, as in `conv`, from which the geometry is taken. An ite
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, final
@@ -136,7 +135,7 @@ class Pool(Kernel):
 
     def cost(self) -> Cost:
         p = self.problem
-        x = p.batch * p.groups * math.prod(a.size for a in p.axes) * self.dtype.itemsize
+        x = p.read * p.groups * self.dtype.itemsize
         y = p.pixels * p.groups
         w = p.taps * p.groups * self.acc.itemsize if self.combine == "dot" else 0
         flops = y * p.taps * (2 if self.combine == "dot" else 1)

@@ -42,7 +42,8 @@ class Scan(LoopOp):
     """``length`` steps of ``body``; operands are consts, initial carry and xs, results final carry and ys."""
 
     name = "scan"
-    aliases = {"jaxpr": "body"}
+    # Releases of JAX before 0.9 also say which operands are linear.
+    aliases = {"jaxpr": "body", "linear": "", "_split_transpose": ""}
     fields = {name: name for name in ("body", "num_consts", "num_carry", "length", "reverse", "unroll")}
 
     def pack_params(self, params: Mapping[str, Any]) -> dict[str, Any]:
