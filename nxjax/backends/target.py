@@ -175,9 +175,13 @@ class Build:
     def disproved(self, error: ExecutionError, results: Sequence[NDArray] = ()) -> None:
         """Note that what runs it failed, or gave ``results`` that are none of it: no run counts."""
         assert self.runner is not None
-        self.evidence[:] = [r for r in self.evidence if r.act != "ran"]
         self.blame(error, self.ran_by, self.runner.title, self.runner.took, _results(results))
-        said = plain(f"no run of it counts: {error.what}: {error.got or error.command}")
+        self.uncounted(f"{error.what}: {error.got or error.command}")
+
+    def uncounted(self, why: str) -> None:
+        """Note that no run counts, and no time that was measured of one."""
+        self.evidence[:] = [r for r in self.evidence if r.act != "ran"]
+        said = plain(f"no run of it counts: {why}")
         self.notes.append(said)
         if "latency" in self.cost and self.cost["latency"].basis == "measured":
             del self.cost.figures["latency"]

@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.backends.evidence import Label, Record, plain
 from nxjax.backends.target import Build
 from nxjax.deploy import files
-from nxjax.deploy.deviation import Deviation, cancelled, measured
+from nxjax.deploy.deviation import Deviation, cancelled, constant, drawn, measured
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import CallSignature, Subject, stored_inputs
 from nxjax.display import page
@@ -154,6 +154,10 @@ class Artifact:
         If a vendor's tool fails, or gives results unrelated to the reference, there is no deviation. A note quotes the
         tool, and the label follows from the other records.
 
+        Where all values of a result of a chip or of a vendor's simulator are one, it is run on other inputs too, which
+        are drawn from a fixed seed. Results of another function count as such, and a note has the other deviation. If
+        no inputs can be drawn, no run counts.
+
         Raises:
             ExecutionError: nxjax's model of a chip failed.
         """
@@ -163,20 +167,29 @@ class Artifact:
         wanted = self._subject.meaning(stored)
         got: list[NDArray] = []
         try:
-            got = self._executed([np.array(x) for x in stored])
-            compared = (self.runs_on, self._subject.outputs, got, wanted, self._build.ran_file)
-            found = measured(*compared)
-            if found.unrelated:
-                found = measured(*compared, cancelled(self._subject.meaning, stored))
-            if found.unrelated:
-                raise ExecutionError(f"{self.runs_on} gave results of another function", got=found.short)
+            got = first = self._executed([np.array(x) for x in stored])
+            found = self._judged([stored], [got], [wanted])
+            if stored and self._build.ran_by in ("chip", "vendor-simulator") and any(map(constant, wanted)):
+                # What answers everything with one value would give these results too.
+                said = "all values of a result are one on this example"
+                calls = drawn(self._subject.inputs, stored)
+                if not calls:
+                    self._build.uncounted(f"{said}, and no others can be drawn: give an example whose results vary")
+                    return
+                others, results = [self._subject.meaning(call) for call in calls], list[list[NDArray]]()
+                for call in calls:
+                    got = []
+                    results.append(got := self._executed([np.array(x) for x in call]))
+                more = self._judged(calls, results, others)
+                if not more.exact:
+                    self.notes.append(f"{said}; on others: {more.short}")
         except NxError as error:
             if self._build.runner is None or self._build.runner.by == "own-model":
                 raise
             said = error if isinstance(error, ExecutionError) else ExecutionError(error.what, got=error.got)
             self._build.disproved(said, got)
             return
-        self._build.proved(got)
+        self._build.proved(first)
         self.deviation = found
         for runner in self._build.others:
             try:
@@ -208,6 +221,21 @@ class Artifact:
         if not rows:
             raise ParameterError("score: no batches", expected="pairs of inputs and targets")
         return MetricScores(*(float(np.mean(column)) for column in zip(*rows, strict=True)))
+
+    def _judged(
+        self, calls: Sequence[Sequence[NDArray]], got: Sequence[Sequence[NDArray]], wanted: Sequence[Sequence[NDArray]]
+    ) -> Deviation:
+        """The deviation over some calls; an error where their results are of another function."""
+        # Beside one another along a last axis, where they leave the axes of grids as they are.
+        together = lambda rows: [np.stack(ys, -1) for ys in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
+        compared = (self.runs_on, self._subject.outputs, together(got), together(wanted), self._build.ran_file)
+        found = measured(*compared)
+        if found.unrelated:
+            rounding = [cancelled(self._subject.meaning, call) for call in calls]
+            found = measured(*compared, [max(each) for each in zip(*rounding, strict=True)])
+        if found.unrelated:
+            raise ExecutionError(f"{self.runs_on} gave results of another function", got=found.short)
+        return found
 
     def _executed(self, stored: Sequence[NDArray]) -> list[NDArray]:
         """Results as they are stored, of the shapes that they have to be of."""

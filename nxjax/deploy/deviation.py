@@ -1,5 +1,6 @@
 """The distance of an artifact's results from the exact integer reference: in steps of the result's grid (LSB), in
-counts of different plain integers, and in real numbers. A measure that does not apply is None, never 0.
+counts of different plain integers, and in real numbers. A measure that does not apply is None, never 0. And other
+inputs than the example, where its results are all one value and so tell nothing of what computed them.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ _MORE: Final = 4.0
 _FAR: Final = 0.5
 # Error to value, where all results are one value: of zeros it is 1.
 _NEAR: Final = 0.25
+# Other inputs that are drawn.
+_DRAWS: Final = 4
 
 
 @final
@@ -150,6 +153,50 @@ def cancelled(meaning: Callable[[Sequence[NDArray]], list[NDArray]], inputs: Seq
             apart = np.abs(np.asarray(a).astype(wide) - np.asarray(b).astype(wide))
         found.append(_MORE * float(apart[np.isfinite(apart)].max(initial=0.0)))
     return found
+
+
+def constant(y: NDArray) -> bool:
+    """Whether a result is one value, which what answers everything with it gives as well.
+
+    >>> constant(np.zeros(3)), constant(np.float32([0, 1])), constant(np.full(2, np.nan)), constant(np.zeros(0))
+    (True, False, True, False)
+    """
+    y = np.asarray(y)
+    return y.size > 0 and bool(np.all(y == y.flat[0]) or np.all(y != y))
+
+
+def drawn(inputs: Sequence[Tensor], example: Sequence[NDArray]) -> list[list[NDArray]]:
+    """Other stored inputs than the example's, the same each time; none where nothing but the example can be drawn.
+
+    On a grid, of all that it has; floats of the example's size, and above 0 where it is; booleans. Other integers may
+    be indices, so that they are the example's own in another order.
+
+    >>> from nxjax.trace.dtypes import int32
+    >>> len(drawn([Tensor("x", (2,), np.dtype("float32"))], [np.zeros(2, np.float32)]))
+    4
+    >>> drawn([Tensor("i", (2,), int32)], [np.int32([7, 7])])
+    []
+    """
+    random = np.random.default_rng(0)
+    found = [[_other(random, t, np.asarray(x)) for t, x in zip(inputs, example, strict=True)] for _ in range(_DRAWS)]
+    return [xs for xs in found if any(x.tobytes() != np.asarray(y).tobytes() for x, y in zip(xs, example, strict=True))]
+
+
+def _other(random: np.random.Generator, tensor: Tensor, x: NDArray) -> NDArray:
+    if tensor.grid is not None:
+        low, high = tensor.grid.limits
+        return random.integers(low, high, x.shape, endpoint=True).astype(x.dtype)
+    if x.dtype in dtypes.BOOL:
+        return random.integers(0, 2, x.shape).astype(x.dtype)
+    if x.dtype in dtypes.INTEGER:
+        return random.permutation(x.reshape(-1)).reshape(x.shape)
+    values = random.standard_normal(x.shape)
+    if np.iscomplexobj(x):
+        return (values + 1j * random.standard_normal(x.shape)).astype(x.dtype)
+    held = x.astype(np.float64)
+    held = held[np.isfinite(held)]
+    size = float(np.abs(held).max(initial=0.0)) or 1.0
+    return (size * (np.abs(values) if held.min(initial=np.inf) > 0 else values)).astype(x.dtype)
 
 
 def measured(

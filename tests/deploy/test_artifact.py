@@ -10,7 +10,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry as registry
-from nxjax.backends.evidence import LABELS
+from nxjax.backends.evidence import LABELS, digests
 from nxjax.backends.target import Build, Runner
 from nxjax.deploy.artifact import Artifact
 from nxjax.errors import DtypeError, ExecutionError, ParameterError
@@ -239,6 +239,73 @@ def test_a_run_that_was_compared_with_nothing_earns_nothing():
     assert fresh.label == "vendor-compiled"
     fresh.verify([np.asarray(IMAGE)])
     assert fresh.label in ("vendor-simulator", "hardware") and fresh.deviation is not None
+
+
+def on_chip(f, *args):
+    """A compiled function whose files a chip is said to run, rightly; nothing has been compared."""
+    artifact = nx.compile(f, target="tflite", verify=False)(*args)
+    made, right = artifact._build, artifact._subject.meaning
+    made.host, made.runner = False, Runner(right, "a chip", "chip", digests(made.files))
+    made.placements = [replace(r, device="npu") for r in made.placements]
+    made.cost.add("latency", 1.0, "s", "measured")
+    return artifact, right
+
+
+WEIGHTS = {"w": np.linspace(-1, 1, 80, dtype=np.float32).reshape(8, 10)}
+FLAT = [np.zeros((4, 8), np.float32)]
+
+
+def layer(p, x):
+    return nx.nn.relu(x @ p["w"])
+
+
+@pytest.mark.parametrize("kind", ["int8", "float32", "labels", "infinite"])
+def test_one_value_for_everything_is_no_answer_where_the_example_has_one(kind):
+    example = [np.full((4, 8), np.inf, np.float32)] if kind == "infinite" else FLAT
+    f = {"labels": lambda p, x: jnp.argmax(x @ p["w"]), "infinite": lambda p, x: jnp.abs(x) + p["w"][0, 0]}.get(
+        kind, layer
+    )
+    if kind == "int8":
+        f = nx.quantize(
+            f, "int8", calibrate=[(WEIGHTS, np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32))]
+        )
+    artifact, right = on_chip(f, WEIGHTS, *example)
+    (same,) = right([x if t.grid is None else t.grid.quantize(x) for t, x in zip(artifact.graph.inputs, example)])
+    assert len(np.unique(same)) == 1
+    asked = []
+    artifact._build.runner = replace(artifact._build.runner, run=lambda xs: asked.append(xs) or [same])
+    artifact.verify(example)
+    assert artifact.label == "emitted" and artifact.deviation is None and "latency" not in artifact.cost
+    assert "another function" in artifact.notes[-1] and len(asked) == 5
+    # What computes it earns its label on the same example.
+    artifact, _ = on_chip(f, WEIGHTS, *example)
+    artifact.verify(example)
+    assert artifact.label == "hardware" and artifact.deviation.exact and "latency" in artifact.cost
+
+
+def test_other_inputs_are_drawn_only_where_all_results_are_one_value():
+    artifact, right = on_chip(layer, WEIGHTS, *FLAT)
+    asked = []
+    artifact._build.runner = replace(artifact._build.runner, run=lambda xs: asked.append(xs) or right(xs))
+    artifact.verify([np.linspace(-1, 1, 32, dtype=np.float32).reshape(4, 8)])
+    assert artifact.label == "hardware" and len(asked) == 1
+    artifact.verify(FLAT)
+    assert artifact.label == "hardware" and len(asked) == 6
+
+
+def test_a_network_whose_result_is_one_value_earns_its_label():
+    artifact, _ = on_chip(lambda p, x: nx.nn.relu(x @ p["w"] * 0 - 1), WEIGHTS, *FLAT)
+    artifact.verify(FLAT)
+    assert artifact.label == "hardware" and artifact.deviation.exact
+
+
+def test_no_label_where_the_results_are_one_value_and_nothing_else_can_be_drawn():
+    artifact, _ = on_chip(lambda x: x * 2, np.zeros(4, np.int32))
+    artifact.verify([np.zeros(4, np.int32)])
+    assert artifact.label == "emitted" and artifact.deviation is None and "latency" not in artifact.cost
+    assert "give an example whose results vary" in artifact.notes[-1]
+    artifact.verify([np.arange(4, dtype=np.int32)])
+    assert artifact.label == "hardware" and artifact.deviation.exact
 
 
 @pytest.mark.parametrize("lie", ["writes to its inputs", "gives real numbers", "gives text"])
