@@ -7,6 +7,7 @@ rules say; the label tells how far towards silicon a result went.
 from __future__ import annotations
 
 import re
+import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -329,6 +330,22 @@ class Target(Shown, ABC, Generic[Subject]):
     @abstractmethod
     def build(self, subject: Subject, options: dict[str, object]) -> Build:
         """Write the artifact and take it as far as the vendor's tools here go."""
+
+    def made(self, subject: Subject, options: dict[str, object]) -> Build:
+        """What `build` gives.
+
+        Raises:
+            ExecutionError: a file that the target's tools need cannot be written or read here.
+        """
+        try:
+            return self.build(subject, options)
+        except OSError as error:
+            where = error.filename or tempfile.tempdir or "the temporary folder"
+            raise ExecutionError(
+                f"{self.name}: a file that its tools need cannot be written or read",
+                got=f"{where}: {error.strerror or error}",
+                fix="free space on that disk, or let the environment variable TMPDIR name a folder that can be written",
+            ) from error
 
 
 class NpuTarget(Target[NpuGraph]):

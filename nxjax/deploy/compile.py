@@ -128,7 +128,7 @@ def built(
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
         _check_strict(target, target.placed(subject.form))
-    build = target.build(subject.form, options)
+    build = target.made(subject.form, options)
     build.check(target.name)
     if strict and not target.host:
         _check_strict(target, build.placements)
@@ -211,7 +211,7 @@ def explain(
             return _refused(chosen, bound, unroll)
         phase("building")
         try:
-            build = chosen.build(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))
+            build = chosen.made(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))
             build.check(chosen.name)
             _name(build, bound)
         except LoweringError as error:

@@ -1,15 +1,19 @@
 """`nx.compile` and `nx.explain`: what they take, what they give back, and what they say about what cannot be."""
 
+import errno
 import functools
+import tempfile
 
 import numpy as np
 import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.backends import target_registry as registry
 from nxjax.errors import (
     ConcretizationTypeError,
     DtypeError,
+    ExecutionError,
     LoweringError,
     NonConcreteBooleanIndexError,
     ParameterError,
@@ -293,6 +297,30 @@ def test_explain_says_where_ops_would_run_when_the_file_cannot_be_written():
         compiled(f, X)
     report = nx.explain(f, target="tflite")(X)
     assert any("cannot be written" in note for note in report.notes) and len(report.rows) >= 1
+
+
+@pytest.mark.parametrize("call", [nx.compile, nx.explain])
+@pytest.mark.parametrize("target", ["openvino-cpu", "intel-npu", "ethos-u55", "qualcomm-htp", "apple-ane", "tpu-v5e"])
+def test_a_full_disk_is_one_clear_error(monkeypatch, target, call):
+    def build(self, subject, options):
+        raise OSError(errno.ENOSPC, "No space left on device", "/tmp/model.xml")
+
+    monkeypatch.setattr(type(registry.get(target)), "build", build)
+    f = (lambda x: x * 2) if target == "tpu-v5e" else quantized()
+    args = (ROWS,) if target == "tpu-v5e" else (PARAMS, IMAGE)
+    with pytest.raises(ExecutionError, match=rf"{target}(.|\n)*/tmp/model.xml: No space left(.|\n)*TMPDIR") as caught:
+        call(f, target=target)(*args)
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_a_temporary_folder_that_is_full_is_named(monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    pytest.importorskip("openvino")
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    with pytest.raises(ExecutionError, match=r"openvino-cpu(.|\n)*Read-only file system(.|\n)*TMPDIR"):
+        compiled(quantized(), PARAMS, IMAGE, target="openvino-cpu")
 
 
 def test_compiled_functions_keep_their_name():

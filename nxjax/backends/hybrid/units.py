@@ -147,7 +147,7 @@ class NpuStep(Step):
         self._target = target
         try:
             self.graph = lower(program, program.name, io="integer", format=target.format)
-            build = target.build(self.graph, {})
+            build = target.made(self.graph, {})
         except NxError as error:
             blamed = _blamed(program, [(error.source, None)]) if error.source is not None else ()
             raise RegionRefused(f"{target.name} cannot build it: {error.what}", blamed) from error
@@ -180,7 +180,7 @@ class NpuStep(Step):
             more = self._idle.empty() and self._more > 0
             self._more -= more
         if more:
-            another = self._target.build(self.graph, {})
+            another = self._target.made(self.graph, {})
             if another.runner is not None:
                 # One record of evidence for all: they run the same files.
                 another.evidence = self.build.evidence

@@ -246,8 +246,18 @@ class LiteRt(NpuTarget):
         files = {f"{graph.name or 'model'}.tflite": data}
         if not installed("ai_edge_litert"):
             return Build(files, self.placed(graph), cost, notes=[self.available()[1]], host=True)
-        session = LiteRTSession(data, operations, kernels, threads)
-        cost.add("arena", session.arena(), "bytes", "measured")
+        took = digests(files)
+        try:
+            session = LiteRTSession(data, operations, kernels, threads)
+            cost.add("arena", session.arena(), "bytes", "measured")
+        except LoweringError:
+            raise
+        except Exception as error:  # a runtime that does not start says nothing of the file
+            said = error.got if isinstance(error, ExecutionError) else f"{type(error).__name__}: {error}"
+            what = error.what if isinstance(error, ExecutionError) else "it does not load the file"
+            build = Build(files, self.placed(graph), cost, host=True)
+            build.unanswered(ExecutionError(what, got=said), "host", f"LiteRT {version()}", took)
+            return build
         cost.timed(options.get("measure"), session.measure)
         notes = list(session.notes)
         if graph.rounding == "single":
@@ -255,7 +265,6 @@ class LiteRt(NpuTarget):
                 "LiteRT rounds twice ('double'): results may differ by one unit from this graph's single rounding"
             )
         rows = _placements(graph, session)
-        took = digests(files)
         build = Build(files, rows, cost, Runner(session, session.runs_on, "host", took), notes, host=True)
         if kernels == "reference":
             try:

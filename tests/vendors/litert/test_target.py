@@ -108,6 +108,19 @@ def test_a_file_that_reads_otherwise_is_not_trusted():
         litert.LiteRTSession(tflite.encode(graph, operations), operations[:2])
 
 
+@pytest.mark.parametrize("kind", [OSError, MemoryError, IndexError])
+def test_a_runtime_that_does_not_start_costs_a_note(monkeypatch, kind):
+    def load(*args):
+        raise kind("the runtime is broken")
+
+    monkeypatch.setattr(litert.LiteRTSession, "load", load)
+    build = litert.LiteRt().build(dense(), {})
+    (made,) = build.evidence
+    assert (made.act, made.by, build.run, build.label) == ("failed", "host", None, "emitted")
+    assert "the runtime is broken" in build.notes[0] and build.files
+    assert {p.decided_by for p in build.placements} == {"table"}
+
+
 def test_single_rounding_is_noted():
     x, y = (Tensor(n, (1, 2), I8, asymmetric(-1, 1)) for n in "xy")
     graph = NpuGraph("r", [x], [y], [Node("relu", (x,), (y,))], rounding="single")
