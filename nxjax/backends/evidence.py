@@ -128,6 +128,10 @@ def earned(records: Iterable[Record], held: set[str], on_chip: bool | None, host
     compiled = any(
         r.act == "compiled" and r.by in ("vendor-compiler", "chip") and held.issuperset(r.gave) for r in counted
     ) and not any(r.act == "compiled" and r.status for r in counted)
+    # What the vendor's own simulator does not run is not compiled, whatever the compiler said of it.
+    made = {d for r in counted if r.act == "compiled" for d in r.gave}
+    tried = [r for r in counted if r.by == "vendor-simulator" and r.act in ("failed", "refused") and not r.gave]
+    compiled = compiled and not any(made.intersection(r.took) for r in tried)
     if compiled and on_chip:
         ran.add("vendor-compiled")
     if ran:

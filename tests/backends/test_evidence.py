@@ -17,6 +17,7 @@ def record(act, by, took=(WRITTEN,), gave=()):
     return Record(act, by, "a tool", took=took, gave=gave)
 
 
+BY_COMPILER = record("compiled", "vendor-compiler", gave=(COMPILED,))
 CASES = [
     ([], True, False, "emitted"),
     ([record("compiled", "vendor-compiler", gave=(COMPILED,))], True, False, "vendor-compiled"),
@@ -40,6 +41,11 @@ CASES = [
     ([record("compiled", "vendor-compiler", gave=(WRITTEN,))], False, False, "emitted"),
     # What the compiler gave is another file by now.
     ([record("compiled", "vendor-compiler", gave=(OTHER,)), record("ran", "chip")], True, False, "emitted"),
+    # The vendor's own simulator does not run what the compiler left; of another file that says nothing.
+    ([BY_COMPILER, record("failed", "vendor-simulator", (COMPILED,))], True, False, "emitted"),
+    ([BY_COMPILER, record("refused", "vendor-simulator", (COMPILED,))], False, False, "emitted"),
+    ([BY_COMPILER, record("failed", "vendor-simulator", (OTHER,))], True, False, "vendor-compiled"),
+    ([BY_COMPILER, record("failed", "chip", (COMPILED,))], True, False, "vendor-compiled"),
     ([record("ran", "own-model", ())], True, False, "own-model"),
     ([record("compiled", "vendor-compiler"), record("ran", "own-model")], True, False, "vendor-compiled"),
     ([record("ran", "host")], True, False, "emitted"),
@@ -85,6 +91,19 @@ def test_a_compiler_that_ended_with_an_error_compiled_nothing():
     build = Build(dict(FILES), [Placement("add", "", "npu", decided_by="vendor")], evidence=[failed])
     with pytest.raises(ExecutionError, match="at fault"):
         build.check("it")
+
+
+def test_half_a_file_is_not_compiled_once_the_vendors_simulator_refused_it():
+    def refuse(args):
+        raise RuntimeError("the file ends early")
+
+    build = Build(dict(FILES), [Placement("add", "", "npu")], evidence=[BY_COMPILER])
+    build.runner = Runner(refuse, "a simulator", "vendor-simulator", (COMPILED,))
+    assert build.label == "vendor-compiled"
+    with pytest.raises(ExecutionError, match="ends early") as caught:
+        build.execute([X], [X.shape])
+    build.disproved(caught.value)
+    assert build.label == "emitted"
 
 
 def test_words_of_tools_are_plain_text():
