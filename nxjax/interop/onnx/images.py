@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.image import resize
 from nxjax.interop.graphs.values import Refused
 from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.shapes import ints, sized
 from nxjax.interop.onnx.walk import rule
+from nxjax.ops.fixed.resize import nearest_index
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -83,6 +85,17 @@ def resize_matrix(
     return found
 
 
+def _taken(x: Any, index: Mapping[int, NDArray]) -> Any:
+    """The elements at ``index`` of some axes: by the op of images, which NPUs know, where that takes the same ones."""
+    plain = [a for a, i in index.items() if np.array_equal(i, nearest_index(x.shape[a], len(i), False, True))]
+    if 0 < len(plain) <= 2:
+        shape = [len(index[a]) if a in plain else n for a, n in enumerate(x.shape)]
+        x, index = resize(x, shape, "nearest"), {a: i for a, i in index.items() if a not in plain}
+    for a, i in index.items():
+        x = jnp.take(x, jnp.asarray(i), axis=a)
+    return x
+
+
 @rule("Resize", known=("roi", "scales", "sizes"))
 def _resize(
     x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, antialias: int = 0, axes: Any = None,
@@ -110,6 +123,7 @@ def _resize(
     dtype = x.dtype
     work = x if dtype in dtypes.FLOAT and dtype not in dtypes.NARROW else x.astype(jnp.float32)
     outside: list[tuple[int, NDArray]] = []
+    taken: dict[int, NDArray] = {}
     for i, (a, m, s, e) in enumerate(zip(along, wanted, each, exact, strict=True)):
         n = x.shape[a]
         crop = coordinate_transformation_mode == "tf_crop_and_resize"
@@ -120,11 +134,11 @@ def _resize(
         if crop:
             outside.append((a, (at < 0) | (at > n - 1)))
         if mode == "nearest":
-            index = np.clip(_nearest(at, nearest_mode), 0, n - 1).astype(np.int64)
-            work = jnp.take(work, jnp.asarray(index), axis=a)
+            taken[a] = np.clip(_nearest(at, nearest_mode), 0, n - 1).astype(np.int64)
             continue
         matrix = resize_matrix(mode, at, n, s, cubic_coeff_a, bool(antialias), bool(exclude_outside))
         work = jnp.moveaxis(jnp.matmul(jnp.moveaxis(work, a, -1), jnp.asarray(matrix.T.astype(work.dtype))), -1, a)
+    work = _taken(work, taken)
     for a, out in outside:
         shape = [1] * x.ndim
         shape[a] = -1

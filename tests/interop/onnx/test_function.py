@@ -9,6 +9,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ShapeError
+from nxjax.transforms.inline import inlined
 
 onnx: Any = pytest.importorskip("onnx")
 helper, numpy_helper, TensorProto = onnx.helper, onnx.numpy_helper, onnx.TensorProto
@@ -205,6 +206,21 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         nx.interop.from_onnx(loose.SerializeToString())({}, X[0])
     with pytest.raises(ParameterError, match="not a model"):
         nx.interop.from_onnx(3)  # pyright: ignore[reportArgumentType]
+
+
+def test_nearest_resizing_is_the_op_that_chips_know_where_it_takes_the_same_elements():
+    scales = np.array([1, 1, 2, 2], np.float32)
+    x = nx.array(np.random.default_rng(0).normal(size=(1, 3, 4, 5)).astype(np.float32))
+    for rounding, op in (("floor", "resize"), ("ceil", "gather")):
+        how = {"coordinate_transformation_mode": "asymmetric", "mode": "nearest", "nearest_mode": rounding}
+        ports = [info("x", [1, 3, 4, 5])], [info("y", [1, 3, 8, 10])]
+        resizing = model([node("Resize", "x  scales", "y", **how)], *ports, {"scales": scales})
+        resizing.graph.node[0].input[:] = ["x", "", "scales"]
+        f = nx.interop.from_onnx(resizing.SerializeToString(), closed=True)
+        ops = {e.op.name for e in inlined(nx.make_jaxpr(f)(x)).equations}
+        assert op in ops and len(ops & {"resize", "gather"}) == 1
+        at = [np.clip(getattr(np, rounding)(np.arange(2 * n) / 2).astype(int), 0, n - 1) for n in (4, 5)]
+        assert (np.asarray(f(x)) == np.asarray(x)[:, :, at[0][:, None], at[1]]).all()
 
 
 def test_weights_that_nodes_hold_are_parameters(tmp_path: Path):
