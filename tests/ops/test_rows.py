@@ -124,10 +124,11 @@ def test_narrow_floats_are_rounded_once(dtype):
 
 
 # Who names a function that is an op: the row; devices that have a row of their own, which rounds better or is quicker
-# than the decomposition; files of ONNX; the check of types, which takes nothing on trust; and random programs.
+# than the decomposition; files of ONNX and of PyTorch; the check of types, which takes nothing on trust; and random
+# programs.
 NAMED_IN = {
     "ops/elementary.py",
-    "interop/onnx/elementwise.py",
+    "interop/onnx/elementwise.py", "interop/torch/elementwise.py",
     "kernels/cpu/math_exp.py", "kernels/cpu/ops.py",
     "kernels/ipu/expression_cycles.py",
     "lower/npu/rules/elementwise.py",

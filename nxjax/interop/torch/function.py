@@ -169,11 +169,11 @@ class TorchFunction(ImportedFunction):
 
 @api_boundary
 def from_torch(
-    module: Any,
+    module: object,  # a module, an ExportedProgram, a function of tensors, or a file
     args: Sequence[Any] | None = None,
     kwargs: Mapping[str, Any] | None = None,
     *,
-    dynamic_shapes: Any = None,
+    dynamic_shapes: Mapping[str, Any] | Sequence[Any] | None = None,
     shapes: Mapping[str, Any] | None = None,
     closed: bool = False,
 ) -> TorchFunction:

@@ -16,7 +16,7 @@ from nxjax.ops.quant_base import Quantized
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Program, Var
+from nxjax.trace.program import Program, Var, map_programs
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -58,7 +58,8 @@ def in_half(program: Program) -> Program:
                     args = [_as(x, a.type.dtype) for x, a in zip(args, e.inputs, strict=True)]
                     y: Any = e.op(*args, **e.params)
                 else:
-                    y = e.op(*args, **{name: _param(v) for name, v in e.params.items()})
+                    params = map_programs(e.params, in_half)
+                    y = e.op(*args, **{k: _half(v) if isinstance(v, np.dtype) else v for k, v in params.items()})
                 ys = [_as(v, _half(v.dtype)) for v in (y if e.op.multi else (y,))]
             env.update(zip(e.outputs, ys, strict=True))
         return [_as(value(a), _half(a.type.dtype)) for a in program.outputs]
@@ -82,13 +83,3 @@ def _constant(x: np.ndarray[Any, Any]) -> Array:
     # "not zero".
     finite = np.where(np.isfinite(x), np.clip(x, -_LARGEST, _LARGEST), x).astype(np.float16)
     return wrap(np.where((finite == 0) & (x != 0), np.copysign(_SMALLEST, x), finite).astype(np.float16))
-
-
-def _param(v: Any) -> Any:
-    if isinstance(v, Program):
-        return in_half(v)
-    if isinstance(v, np.dtype):
-        return _half(v)
-    if isinstance(v, (tuple, list)) and any(isinstance(p, Program) for p in v):  # pyright: ignore[reportUnknownVariableType]
-        return type(v)(_param(p) for p in v)  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType, reportUnknownMemberType]
-    return v
