@@ -8,6 +8,7 @@ folder that it is told, writes ``model.rknn`` and ``report.json``, and, where th
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +20,17 @@ def main(folder: str) -> None:
 
     place = Path(folder)
     request: dict[str, Any] = json.loads((place / "request.json").read_text())
-    report: dict[str, Any] = {"refused": "", "compiled": False}
-
-    def write() -> None:
-        (place / "report.json").write_text(json.dumps(report))
-
-    def asked(what: str, status: int) -> bool:
-        """Whether a step ended well; its refusal is written down."""
-        if status:
-            report["refused"] = f"{what} ended with {status}"
-            write()
-        return not status
-
     toolkit: Any = RKNN(verbose=True)
     toolkit.config(**request["config"])
-    model = str(place / "model.onnx")
-    if not asked("load_onnx", toolkit.load_onnx(model=model)):
-        return
     dataset = request["dataset"] or None
-    if not asked("build", toolkit.build(do_quantization=dataset is not None, dataset=dataset)):
-        return
-    if not asked("export_rknn", toolkit.export_rknn(str(place / "model.rknn"))):
-        return
-    report["compiled"] = True
-    write()
-    if not request["inputs"]:
+    steps: dict[str, Callable[[], int]] = {
+        "load_onnx": lambda: toolkit.load_onnx(model=str(place / "model.onnx")),
+        "build": lambda: toolkit.build(do_quantization=dataset is not None, dataset=dataset),
+        "export_rknn": lambda: toolkit.export_rknn(str(place / "model.rknn")),
+    }
+    refused = next((f"{what} ended with {status}" for what, step in steps.items() if (status := step())), "")
+    (place / "report.json").write_text(json.dumps({"refused": refused, "compiled": not refused}))
+    if refused or not request["inputs"]:
         return
     if toolkit.init_runtime(target=None):
         raise SystemExit("the simulator does not start")

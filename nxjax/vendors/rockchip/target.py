@@ -160,12 +160,8 @@ def _simulated(compiled: Any, rows: tuple[RknnRow, ...], written: OnnxModel, arg
     return fetched(written, made.results, "rockchip: the simulator")
 
 
-def _chip(platform: str, name: str) -> type[Rockchip]:
-    return variant(Rockchip, name, f"Rockchip {platform.upper()}", platform=platform)
-
-
 # The vendor's own name means the chip that most boards have.
-TARGETS: Final[tuple[type[NpuTarget], ...]] = (
-    _chip("rk3588", "rockchip"),
-    *(_chip(platform, f"rockchip-{platform}") for platform in PLATFORMS),
+_NAMES: Final = {"rockchip": "rk3588"} | {f"rockchip-{platform}": platform for platform in PLATFORMS}
+TARGETS: Final[tuple[type[NpuTarget], ...]] = tuple(
+    variant(Rockchip, name, f"Rockchip {platform.upper()}", platform=platform) for name, platform in _NAMES.items()
 )
