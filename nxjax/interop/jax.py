@@ -9,13 +9,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from typing import Any, final
+from importlib import import_module
+from typing import Any, cast, final
 
 import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import LoweringError, MissingExtraError, ParameterError, StaticArgumentError
 from nxjax.interop.stablehlo.function import StablehloFunction
+from nxjax.interop.stablehlo.tokens import without_tokens
+from nxjax.interop.stablehlo.walk import CALLBACK
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.random.keys import wrap_key_data
@@ -25,6 +28,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 from nxjax.trace.wrapping import wraps
+from nxjax.transforms.callback import debug_callback, io_callback, pure_callback
 from nxjax.transforms.custom_vjp import custom_vjp
 from nxjax.transforms.jit import jit
 from nxjax.transforms.jit_options import static_key
@@ -60,9 +64,12 @@ def from_jax(
         derivative: "nxjax" differentiates what was imported. It does not know derivatives that the function defines for
             itself (`jax.custom_vjp`, `jax.custom_jvp`); "jax" asks JAX for the reverse derivative and imports that.
 
+    Python callbacks (`jax.pure_callback`, `jax.experimental.io_callback`, `jax.debug`) become those of nxjax: they are
+    called with JAX's arrays.
+
     Raises:
         MissingExtraError: jax or jaxlib is not installed.
-        LoweringError: the function calls back into Python, or runs on several devices.
+        LoweringError: the function runs on several devices.
         StaticArgumentError: a static argument that is not hashable.
 
     >>> import jax.numpy as jnp
@@ -185,21 +192,83 @@ def _spec(jax: Any, t: ArrayType) -> Any:
     return jax.ShapeDtypeStruct(t.shape, t.dtype, weak_type=t.weak)
 
 
+def _function(jax: Any, traced: Any) -> StablehloFunction:
+    """What JAX would compile, imported. Its Python callbacks become calls of a list that the importer gets."""
+    from nxjax.backends.xla.read import read_parsed
+
+    names = ("callback", "debugging", "interpreters.mlir")
+    callbacks, debugging, mlir = (cast(Any, import_module(f"jax._src.{n}")) for n in names)
+    found: list[Callable[..., Any]] = []
+    wide = bool(jax.config.jax_enable_x64)
+
+    def lowered(make: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+        def lower(ctx: Any, *args: Any, **params: Any) -> Any:
+            found.append(make(wide, **params))
+            types = [mlir.aval_to_ir_type(ctx.module_context, a) for a in ctx.avals_out]
+            call = mlir.custom_call(
+                CALLBACK, result_types=types, operands=args, backend_config=str(len(found) - 1), has_side_effect=True
+            )
+            # The order of effects is that of the program.
+            ctx.set_tokens_out(ctx.tokens_in)
+            return call.results
+
+        return lower
+
+    def pure(wide: bool, *, callback: Any, vmap_method: str | None, **_: Any) -> Callable[..., Any]:
+        host = _Host(jax, callback, wide)
+        return lambda types, *xs: pure_callback(host, types, *xs, vmap_method=vmap_method)
+
+    def io(wide: bool, *, callback: Any, ordered: bool, **_: Any) -> Callable[..., Any]:
+        host = _Host(jax, callback, wide)
+        return lambda types, *xs: io_callback(host, types, *xs, ordered=ordered)
+
+    def shown(primitive: Any) -> Callable[..., Callable[..., Any]]:
+        def debug(wide: bool, **params: Any) -> Callable[..., Any]:
+            ordered = bool(params.get("ordered", isinstance(params.get("effect"), debugging.OrderedDebugEffect)))
+            host = _Host(jax, functools.partial(primitive.impl, **params), wide)
+
+            def call(_: Any, *xs: Array) -> tuple[()]:
+                debug_callback(host, *xs, ordered=ordered)
+                return ()
+
+            return call
+
+        return debug
+
+    prints = (debugging.debug_callback_p, debugging.debug_print_p)
+    makers = [(callbacks.pure_callback_p, pure), (callbacks.io_callback_p, io), *((p, shown(p)) for p in prints)]
+    parameters = mlir.LoweringParameters(tuple((p, lowered(make)) for p, make in makers))
+    module = traced.lower(lowering_platforms=("cpu",), _private_parameters=parameters).compiler_ir("stablehlo")
+    read = read_parsed(module)
+    return StablehloFunction(without_tokens(read) if found else read, "main", None, found)
+
+
+@final
+class _Host:
+    """A callback of JAX on arrays of nxjax."""
+
+    def __init__(self, jax: Any, callback: Callable[..., Any], wide: bool) -> None:
+        self._jax, self._callback, self._wide = jax, callback, wide
+        self.__qualname__ = str(getattr(callback, "__qualname__", "callback"))
+
+    def __call__(self, *xs: Array) -> Any:
+        jax = self._jax
+        with _x64(jax, self._wide):
+            ys = self._callback(*(jax.numpy.asarray(x.numpy()) for x in xs))
+            return tuple(np.asarray(y) for y in jax.tree_util.tree_leaves(ys))
+
+
 class _Imported:
     """One tracing: the imported function, and the structure and kinds of its results."""
 
     def __init__(self, jax: Any, traced: Any, name: str) -> None:
-        from nxjax.backends.xla.read import read_parsed
-
         try:
-            lowered = traced.lower(lowering_platforms=("cpu",))
-            module = lowered.compiler_ir("stablehlo")
+            self.function = _function(jax, traced)
         except NotImplementedError as error:
             raise LoweringError(f"from_jax: JAX cannot lower {name}", got=str(error)[:500]) from error
         self.out_tree = jax.tree_util.tree_structure(traced.out_info)
         self.outs: list[Any] = jax.tree_util.tree_leaves(traced.out_info)
         self.keys = [bool(jax.dtypes.issubdtype(o.dtype, jax.dtypes.prng_key)) for o in self.outs]
-        self.function = StablehloFunction(read_parsed(module), "main", None)
         self.function.__name__ = self.function.__qualname__ = name
 
     def call(self, values: Sequence[Array]) -> list[Array]:
@@ -222,8 +291,6 @@ class _WithVjp(_Imported):
     """As `_Imported`, with the reverse derivative that JAX gives."""
 
     def __init__(self, jax: Any, plain: _Imported, flat: Callable[..., Any], name: str) -> None:
-        from nxjax.backends.xla.read import read_parsed
-
         self.out_tree, self.outs, self.keys, self.function = plain.out_tree, plain.outs, plain.keys, plain.function
         smooth = [i for i, t in enumerate(plain.function.in_types) if t.dtype in dtypes.INEXACT]
         varies = [i for i, o in enumerate(self.outs) if not self.keys[i] and o.dtype in dtypes.INEXACT]
@@ -249,9 +316,7 @@ class _WithVjp(_Imported):
         def pulled() -> StablehloFunction:
             if not state:
                 with _x64(jax, wide):
-                    traced = jax.jit(backward, keep_unused=True).trace(specs, cts)
-                    module = traced.lower(lowering_platforms=("cpu",)).compiler_ir("stablehlo")
-                state.append(StablehloFunction(read_parsed(module), "main", None))
+                    state.append(_function(jax, jax.jit(backward, keep_unused=True).trace(specs, cts)))
             return state[0]
 
         @custom_vjp
@@ -315,8 +380,6 @@ def to_jax(fun: Callable[..., Any], *, derivatives: int = 1) -> Callable[..., An
         if found is None:
             specs = [ShapeDtypeStruct(*t) for t in types]
             positional, named = jax.tree_util.tree_unflatten(treedef, specs)
-            from importlib import import_module
-
             jax_export: Any = import_module("jax.export")
             exported: Any = exporter(jitted)(*positional, **named)
 

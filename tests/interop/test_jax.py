@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.errors import DtypeError, LoweringError, MissingExtraError, ParameterError, StaticArgumentError
+from nxjax.errors import DtypeError, MissingExtraError, ParameterError, StaticArgumentError
 from nxjax.interop import from_jax, to_jax
 
 X = np.random.default_rng(0).standard_normal((4, 3)).astype(np.float32)
@@ -135,8 +135,6 @@ def test_what_is_refused():
         from_jax(jnp.sin, derivative="none")
     with pytest.raises(DtypeError, match="not an array"):
         from_jax(jnp.sin)("text")
-    with pytest.raises(LoweringError, match="Python function"):
-        from_jax(lambda x: jax.pure_callback(lambda v: v, jax.ShapeDtypeStruct((), np.float32), x))(1.0)
 
 
 def test_without_jax(monkeypatch: pytest.MonkeyPatch):

@@ -12,7 +12,9 @@ import jax.scipy as jsp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
+import nxjax as nx
 from nxjax.interop import from_jax
 
 RNG = np.random.default_rng(0)
@@ -450,3 +452,66 @@ def test_family(family: str, part: int):
 
 def test_there_are_several_hundred_calls():
     assert sum(len(calls) for _, calls in FAMILIES.values()) > 300
+
+
+def test_a_pure_callback_runs_with_jaxs_arrays_in_every_transform():
+    def f(x):
+        def host(v: Any) -> Any:
+            assert isinstance(v, jax.Array)
+            return np.sin(v)
+
+        return jax.pure_callback(host, jax.ShapeDtypeStruct(x.shape, x.dtype), x, vmap_method="expand_dims") * x
+
+    g = from_jax(f)
+    for found in (g(V), nx.jit(g)(V), nx.vmap(g)(V)):
+        np.testing.assert_allclose(found, np.sin(V) * V, rtol=1e-6)
+
+
+@pytest.mark.parametrize("derivative", ["nxjax", "jax"])
+def test_a_callback_with_a_derivative_of_its_own_in_jax(derivative: str):
+    def call(g, x):
+        return jax.pure_callback(g, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    @jax.custom_jvp
+    def sin(x):
+        return call(np.sin, x)
+
+    sin.defjvp(lambda xs, ts: (sin(*xs), call(np.cos, *xs) * ts[0]))
+    if derivative == "jax":
+        np.testing.assert_allclose(nx.grad(lambda x: from_jax(sin, derivative="jax")(x).sum())(V), np.cos(V), rtol=1e-6)
+    else:
+        found = from_jax(jax.grad(lambda x: sin(x).sum()))(V)
+        np.testing.assert_allclose(found, np.cos(V), rtol=1e-6)
+
+
+def test_ordered_callbacks_keep_their_order_in_loops_and_branches():
+    seen: list[float] = []
+
+    def f(x):
+        def body(total, v):
+            io_callback(lambda a: seen.append(float(a)), None, v, ordered=True)
+            twice = io_callback(lambda a: 2 * a, jax.ShapeDtypeStruct((), v.dtype), v, ordered=True)
+            return total + lax.cond(v > 1, lambda: twice, lambda: v), None
+
+        return lax.scan(body, jnp.float32(0), x)[0]
+
+    g = from_jax(f)
+    for run in (g, nx.jit(g)):
+        assert float(run(np.float32([1, 2, 3]))) == 11
+        nx.effects_barrier()
+        assert seen == [1, 2, 3]
+        seen.clear()
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+def test_prints_of_jax(ordered: bool, capfd: pytest.CaptureFixture[str]):
+    def f(x):
+        jax.debug.print("x {x}", x=x, ordered=ordered)
+        jax.debug.callback(lambda v: print("y", v), x + 1, ordered=ordered)
+        return x * x
+
+    g = from_jax(f)
+    assert float(nx.jit(g)(2.0)) == 4.0
+    nx.effects_barrier()
+    assert capfd.readouterr().out.split("\n")[:2] == ["x 2.0", "y 3.0"]
+    assert float(nx.grad(g)(2.0)) == 4.0

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from nxjax.interop.stablehlo.linalg import NAMED, config, lapack
 from nxjax.interop.stablehlo.sorting import top_k
-from nxjax.interop.stablehlo.walk import TOKEN, Operation, Scope, refused, result, rule
+from nxjax.interop.stablehlo.walk import CALLBACK, TOKEN, Operation, Scope, refused, result, rule
 from nxjax.lower.stablehlo.module import Opaque
 from nxjax.ops import special
 from nxjax.ops.shape import transpose
@@ -65,6 +65,9 @@ def _custom_call(scope: Scope, op: Operation, *xs: Any) -> Any:
         return xs[0]
     if target in CHECKS:
         return ()
+    if target == CALLBACK and scope.importer.callbacks:
+        types = tuple(result(op, i) for i in range(len(op.results)))
+        return scope.importer.callbacks[int(op.attributes["backend_config"])](types, *xs)
     if target.startswith("lapack_"):
         return lapack(op, target, xs)
     found = _TARGETS.get(target)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -40,8 +40,10 @@ class StablehloFunction:
     (True, 2.0, (f32[],))
     """
 
-    def __init__(self, module: Module, name: str, seed: int | None) -> None:
-        self._importer = Importer(module, seed)
+    def __init__(
+        self, module: Module, name: str, seed: int | None, callbacks: Sequence[Callable[..., Any]] = ()
+    ) -> None:
+        self._importer = Importer(module, seed, callbacks)
         function = self._importer.function(name)
         for v in (*function.body.arguments, *function.body.results):
             if isinstance(v.type, (TupleOf, Opaque)):

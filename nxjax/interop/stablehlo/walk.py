@@ -45,6 +45,10 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return add
 
 
+# The target of calls of what is given beside the module, as `Importer.callbacks`.
+CALLBACK: Final = "nxjax.callback"
+
+
 class _Token:
     """The one token."""
 
@@ -58,11 +62,13 @@ class Importer:
 
     Attributes:
         seed: of what `stablehlo.rng` draws; None refuses it.
+        callbacks: what custom calls of `CALLBACK` do to their operands, by the index that they name.
         around: the mesh of the manual computation that is being walked.
     """
 
-    def __init__(self, module: Module, seed: int | None = None) -> None:
+    def __init__(self, module: Module, seed: int | None = None, callbacks: Sequence[Callable[..., Any]] = ()) -> None:
         self.module = module
+        self.callbacks = callbacks
         self.seed = seed
         self.draws = 0
         self.depth = 0
