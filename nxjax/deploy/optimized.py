@@ -44,6 +44,18 @@ WORTH: Final = 0.95
 
 
 @final
+class BatchSize(int):
+    """A number of samples to run at once, with the reason for it."""
+
+    reason: str
+
+    def __new__(cls, value: int, reason: str) -> BatchSize:
+        made = super().__new__(cls, value)
+        made.reason = reason
+        return made
+
+
+@final
 class ActivationPlanner(Shown):
     """Plans what a function's activations take for the shapes of a call, and holds that against the limit of now.
 
@@ -146,7 +158,7 @@ class OptimizedModel:
         most = bisect_right(range(1, cap + 1), False, key=crowded) if self.arena.limit() is not None else cap
         return most, self.arena.laid_out(self._batch(sample, most)).peak
 
-    def batch_size(self, sample: Sequence[int], on: ChipLimits) -> tuple[int, str] | None:
+    def batch_size(self, sample: Sequence[int], on: ChipLimits) -> BatchSize | None:
         """The batch size with nearly the least time per sample on a chip, and why.
 
         None if the cost model does not know.
@@ -163,7 +175,7 @@ class OptimizedModel:
                 best, least = n, found
         except NxError:
             return None
-        return best, f"{on.title}: {best} at once, {1e6 * least:.3g} us a sample; {said}"
+        return BatchSize(best, f"{on.title}: {best} at once, {1e6 * least:.3g} us a sample; {said}")
 
     def save(self, path: Any) -> Any:
         """Write the artifact and return its path.

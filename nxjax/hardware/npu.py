@@ -16,7 +16,7 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
 from nxjax.backends.target import Site
 from nxjax.deploy.compile import compile as compiled
-from nxjax.deploy.optimized import OptimizedModel, optimized
+from nxjax.deploy.optimized import BatchSize, OptimizedModel, optimized
 from nxjax.deploy.simulate import ANY, Run, on_grids, simulated, simulated_run
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware.backend import ChipBackend
@@ -61,18 +61,6 @@ def is_npu_available() -> bool:
 def npu_unavailable_reason() -> str:
     """Why `is_npu_available` is False; empty where it is True."""
     return chips.why_none()
-
-
-@final
-class BatchSize(int):
-    """A number of samples to run at once, with the reason for it."""
-
-    reason: str
-
-    def __new__(cls, value: int, reason: str) -> BatchSize:
-        made = super().__new__(cls, value)
-        made.reason = reason
-        return made
 
 
 @final
@@ -281,7 +269,7 @@ class NPUBackend(ChipBackend):
         shape = tuple(input_shape) if input_shape is not None else shape_of(model)
         made = self.optimize_model(model, input_shape=(1, *shape[1:]))
         if on is not None and (found := made.batch_size(shape[1:], on)) is not None:
-            return BatchSize(*found)
+            return found
         n, peak = made.fitting(shape[1:], advised)
         return BatchSize(n, f"{why}; {peak:,} of {limit:,} bytes with {n} at once" if limit is not None else thumb)
 

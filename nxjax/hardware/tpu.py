@@ -10,14 +10,13 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
-from nxjax.backends import registry, target_registry
+from nxjax.backends import registry
 from nxjax.backends.evidence import Label
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.chips import Topology, parsed
@@ -25,7 +24,7 @@ from nxjax.deploy import files
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile as compile_for
 from nxjax.deploy.simulate import Run
-from nxjax.errors import ExecutionError, MissingExtraError, ParameterError
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.hardware.backend import ChipBackend
 from nxjax.runtime import block_until_ready, device_get, device_put
 from nxjax.trace import tree
@@ -57,10 +56,7 @@ def tpu_unavailable_reason(kind: str = "cloud") -> str:
     if kind == "cloud":
         found, reason = registry.get("tpu").available()
         return "" if found else reason
-    edge = [c for c in chips.find() if c.kind.target == _EDGE]
-    if any(c.usable for c in edge):
-        return ""
-    return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in edge) or "no Edge TPU found on this machine"
+    return chips.why_none(target=_EDGE)
 
 
 @final
@@ -122,11 +118,8 @@ class TPUBackend(ChipBackend):
 
     def _open(self) -> None:
         if self.kind == "edge":
-            label, reason = target_registry.get(_EDGE).available()
-            if label == "emitted" and "pip install" in reason:
-                fix = "pip install 'nxjax[litert]'"
-                raise MissingExtraError("TPUBackend: an Edge TPU needs LiteRT", got=reason, fix=fix)
-        elif self.compile_only:
+            return  # its programs are run by what `nx.compile` finds
+        if self.compile_only:
             compiler.devices_of(self._topology)
         else:
             # Opening a device is computing something on it.
@@ -242,28 +235,23 @@ class TPUBackend(ChipBackend):
             return files.save({"trace.json": self.compile(f, *args).analysis.trace().encode()}, path)
         events: list[dict[str, Any]] = []
 
-        @contextmanager
-        def span(name: str) -> Generator[None]:
+        def timed(name: str, do: Callable[..., Any], *given: Any) -> Any:
             start = time.perf_counter()
-            yield
+            y = do(*given)
             times = {"ts": 1e6 * start, "dur": 1e6 * (time.perf_counter() - start), "args": {"basis": "measured"}}
             events.append({"name": name, "ph": "X", "pid": 0, "tid": 0, **times})
+            return y
 
         if self.kind == "edge":
-            with span("compile"):
-                artifact = self.compile(f, *args)
-            with span(f"run on {artifact.runs_on}"):
-                y = artifact.run(*args)
+            artifact = timed("compile", self.compile, f, *args)
+            y = timed(f"run on {artifact.runs_on}", artifact.run, *args)
         else:
             compiled = jit(f)
-            with span("to device"):
-                moved = block_until_ready(self.to_device(args))
-            with span("first call: compile and run"):
-                block_until_ready(compiled(*moved))
-            with span("run"):
-                y = block_until_ready(compiled(*moved))
-        with span("to host"):
-            self.to_host(y)
+            run = lambda *xs: block_until_ready(compiled(*xs))
+            moved = timed("to device", lambda: block_until_ready(self.to_device(args)))
+            timed("first call: compile and run", run, *moved)
+            y = timed("run", run, *moved)
+        timed("to host", self.to_host, y)
         trace = {"traceEvents": events, "otherData": {"label": self.label, "target": self.target}}
         return files.save({"trace.json": json.dumps(trace).encode()}, path)
 

@@ -92,12 +92,12 @@ def _missing(kind: Kind) -> str:
     return (reason or f"target {kind.target} is {label}") if label in ("emitted", "host") else ""
 
 
-def why_none(root: str | Path = "/") -> str:
-    """Why no NPU can be used, in one sentence; empty if one can."""
-    chips = find(root)
+def why_none(root: str | Path = "/", target: str = "") -> str:
+    """Why no NPU, or none that ``target`` is for, can be used, in one sentence; empty if one can."""
+    chips = [c for c in find(root) if target in ("", c.kind.target)]
     if any(c.usable for c in chips):
         return ""
     if chips:
         return "; ".join(f"{c.title} at {c.place}: {c.reason}" for c in chips)
-    looked = ", ".join(f"{k.vendor} {k.name}" for k in kinds())
+    looked = ", ".join(f"{k.vendor} {k.name}" for k in kinds() if target in ("", k.target))
     return f"no NPU found on this machine ({platform.system()} {platform.machine()}); looked for {looked}"

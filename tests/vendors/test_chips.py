@@ -36,6 +36,7 @@ def test_nothing_there(tmp_path):
     assert chips.find(tmp_path) == []
     reason = chips.why_none(tmp_path)
     assert "no NPU found" in reason
+    assert "Edge TPU" in (only := chips.why_none(tmp_path, "edgetpu")) and "Hexagon" in reason and "Hexagon" not in only
     for kind in chips.kinds():
         assert kind.name in reason
 
