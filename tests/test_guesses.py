@@ -16,6 +16,8 @@ from nxjax.numpy import methods
 
 X = jnp.ones((2, 3))
 MODEL = nx.nn.Linear(3, 4)
+ARTIFACT = nx.compile(lambda x: x + 1, target="tflite", verify=False)(X)
+OBJECTS = {"x": X, "model": MODEL, "artifact": ARTIFACT}
 ROWS = [line for line in pages.page("coming_from_pytorch").splitlines() if line.startswith("| `")]
 NAMES = [name for row in ROWS for name in re.findall(r"`([\w.*]+)`", row.split(" | ")[0])]
 
@@ -23,7 +25,7 @@ NAMES = [name for row in ROWS for name in re.findall(r"`([\w.*]+)`", row.split("
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_of_the_page_is_refused_with_its_row(name):
     *homes, last = name.removesuffix(".*").split(".")
-    found = {"x": X, "model": MODEL}.get(homes[0]) if homes else None
+    found = OBJECTS.get(homes[0]) if homes else None
     owner = found if found is not None else nx
     for home in homes[found is not None :]:
         owner = getattr(owner, home, None)
@@ -54,8 +56,8 @@ def test_what_a_row_says_to_write_is_there(row):
         for node in ast.walk(ast.parse(code.replace(" ...", ""))):
             if isinstance(node, ast.Attribute):
                 words = ast.unparse(node).split(".")
-                if all(map(str.isidentifier, words)) and words[0] in ("nx", "jnp", "x", "model"):
-                    owner = {"nx": nx, "jnp": jnp, "x": X, "model": MODEL}[words[0]]
+                if all(map(str.isidentifier, words)) and words[0] in (owners := {"nx": nx, "jnp": jnp, **OBJECTS}):
+                    owner = owners[words[0]]
                     for word in words[1:]:
                         owner = getattr(owner, word)
 
@@ -146,3 +148,24 @@ def test_the_error_says_what_to_write(name):
     call, says = SAYS[name]
     with pytest.raises(nx.errors.NxError, match=says):
         call()
+
+
+ARGUMENTS = {
+    "use_bias": (lambda: nx.nn.Linear(3, 4, use_bias=False), "bias="),
+    "strides": (lambda: nx.nn.Conv2d(3, 8, 3, strides=2), "stride="),
+    "activation": (lambda: nx.nn.Linear(3, 4, activation="relu"), "a layer of its own"),
+    "pool_size": (lambda: nx.nn.MaxPool2d(pool_size=2), "MaxPool2d"),
+    "eps": (lambda: nx.nn.LayerNorm(3, eps=1e-3), "epsilon="),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ARGUMENTS))
+def test_another_librarys_argument_is_refused_with_its_row(name):
+    call, says = ARGUMENTS[name]
+    with pytest.raises(TypeError, match=rf"'{name}'(?s:.*)instead: (?s:.*){says}(?s:.*)explain coming_from_pytorch"):
+        call()
+
+
+def test_a_keyword_that_no_page_has_is_pythons_error():
+    with pytest.raises(TypeError, match=r"'xyzzy'$"):
+        nx.nn.Linear(3, 4, xyzzy=1)

@@ -12,5 +12,8 @@ from nxjax.checkpoints.manager import CheckpointManager
 from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import save
 from nxjax.checkpoints.steps import all_steps, latest_step
+from nxjax.trace.lazy import refusing as _refusing
 
 __all__ = ["CheckpointManager", "all_steps", "latest_step", "metadata", "restore", "save"]
+
+__getattr__ = _refusing(__name__)

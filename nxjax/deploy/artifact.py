@@ -20,6 +20,7 @@ from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.placement import Cost
 from nxjax.trace.dtypes import DType
+from nxjax.trace.lazy import instead
 from nxjax.trace.types import Shape
 
 NDArray = np.ndarray[Any, Any]
@@ -260,6 +261,12 @@ class Artifact:
                 path. The other files then go next to it, under its name. A single file may have any name.
         """
         return files.save(self.files, path)
+
+    def __getattr__(self, name: str) -> Any:
+        """Only asked for what is not there."""
+        more = instead(f"artifact.{name}")
+        said = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(said + more) if more else AttributeError(said, name=name, obj=self)
 
     def __repr__(self) -> str:
         sizes = ", ".join(f"{name} {len(data):,} bytes" for name, data in self.files.items())

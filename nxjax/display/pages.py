@@ -73,12 +73,24 @@ def explained(topic: str) -> str:
     if name:
         return page(name)
     near = [known[n] for n in difflib.get_close_matches(asked, known, 3, 0.5)]
+    told = [f"nxjax explain {n}" for n in _speaking(asked)]
+    if hasattr(import_module("nxjax"), asked):
+        told.insert(0, f"help(nx.{asked}) in Python")
     raise ParameterError(
         "explain: no such topic",
         got=repr(topic),
         expected="the name of an error, or of a page of the documentation" if known else "the pages of docs/, not here",
-        fix=f"did you mean {' or '.join(near)}?" if near else "nxjax explain, without a name, lists them",
+        fix=", ".join(told)
+        or (f"did you mean {' or '.join(near)}?" if near else "nxjax explain, without a name, lists them"),
     )
+
+
+def _speaking(word: str) -> list[str]:
+    """The three pages that say a word most, for their length: its place in a heading counts as ten in the text."""
+    whole = rf"(?<!\w){re.escape(word)}(?!\w)"
+    told = {n: re.findall(rf"(^#.*)?{whole}", page(n), re.IGNORECASE | re.MULTILINE) for n in names()}
+    counts = {n: sum(10 if heading else 1 for heading in found) / len(page(n)) for n, found in told.items() if found}
+    return sorted(counts, key=lambda n: (-counts[n], n))[:3]
 
 
 def listed() -> str:
@@ -93,7 +105,8 @@ _PARENTHESES: Final = re.compile(r"\([^()]*\)")
 
 @lru_cache(1)
 def _absent() -> dict[str, tuple[str, str, str]]:
-    """Name below the package, or below ``x`` and ``model`` -> why not (where a row says it), instead, page."""
+    """Name below the package, or below ``x``, ``model`` and ``artifact``, or ``argument=``
+    -> why not (where a row says it), instead, page."""
     found: dict[str, tuple[str, str, str]] = {}
     for name, heading in _ABSENT:
         text = sections(name).get(heading, "") if heading else page(name)
@@ -101,7 +114,7 @@ def _absent() -> dict[str, tuple[str, str, str]]:
             cells = [cell.strip() for cell in line.strip("|").split(" | ")]
             if line.startswith("| `") and len(cells) >= 2:
                 why, instead = ("", *cells[1:])[-2:]
-                for word in re.findall(r"`([\w.*]+)`", _PARENTHESES.sub("", cells[0])):
+                for word in re.findall(r"`([\w.*]+=?)`", _PARENTHESES.sub("", cells[0])):
                     found.setdefault(word, (plain(why), plain(instead), name))
     return found
 
@@ -117,6 +130,8 @@ def absent(name: str) -> str:
     parts = short.split(".")
     wholes = (".".join((*parts[:i], "*")) for i in range(len(parts), 0, -1))
     row = next((rows[n] for n in (name, short, *wholes) if n in rows), None)
+    if row is None and name.endswith("="):
+        return ""
     if row is None:
         near = _near(name.split("."))
         return f"\n  fix:      {near}" if near else ""
@@ -128,8 +143,8 @@ def absent(name: str) -> str:
 
 # Modules of functions, in the order in which a name that stands elsewhere is looked for.
 _FUNCTIONS: Final = ("nn", "numpy", "lax", "random")
-# What the pages call an array and a network: no modules.
-_OBJECTS: Final = ("x", "model")
+# What the pages call an array, a network and what is compiled: no modules.
+_OBJECTS: Final = ("x", "model", "artifact")
 
 
 def _near(parts: list[str]) -> str:

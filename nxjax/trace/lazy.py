@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Collection, Mapping
 from importlib import import_module
@@ -19,6 +20,13 @@ def instead(name: str) -> str:
     The pages are loaded when one is first asked for.
     """
     return "" if name.rpartition(".")[2].startswith("_") else import_module("nxjax.display.pages").absent(name)
+
+
+def advise(error: TypeError, given: Collection[str]) -> None:
+    """Add to Python's error about a keyword argument what to write instead, where the documentation says it."""
+    found = re.search(r"\(\) got an unexpected keyword argument '(\w+)'$", str(error))
+    if found and found[1] in given and (more := instead(f"{found[1]}=")):
+        error.args = (f"{error}{more}",)
 
 
 def missing(module: str, name: str) -> AttributeError:

@@ -4,6 +4,7 @@ import pytest
 
 from nxjax.__main__ import main
 from nxjax.display import pages
+from nxjax.errors import ParameterError
 
 
 @pytest.mark.parametrize("topic", ["ShapeError", "shapeerror", "nxjax.errors.ShapeError", "jax.errors.shapeerror"])
@@ -66,3 +67,12 @@ def test_a_copy_without_pages_says_so(monkeypatch, tmp_path, capsys):
 )
 def test_a_name_that_stands_elsewhere_or_is_misspelt(name, says):
     assert pages.absent(name).removeprefix("\n  fix:").strip() == says
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [("vmap", r"help\(nx\.vmap\) in Python, nxjax explain"), ("int8", "nxjax explain quantization")],
+)
+def test_a_word_that_is_no_page_is_answered_with_the_pages_that_speak_of_it(topic, says):
+    with pytest.raises(ParameterError, match=says):
+        pages.explained(topic)

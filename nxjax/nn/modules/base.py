@@ -21,7 +21,7 @@ from nxjax.trace import tree
 from nxjax.trace.annotations import DeviceLike, PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import instead
+from nxjax.trace.lazy import advise, instead
 from nxjax.trace.tree_nodes import register_node
 
 M = TypeVar("M", bound="Module")
@@ -45,7 +45,11 @@ class _ModuleType(type):
         return inspect.Signature(taken, return_annotation=cls.__name__)
 
     def __call__(cls: type[M], *args: Any, **kwargs: Any) -> M:
-        module: M = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        try:
+            module: M = super().__call__(*args, **kwargs)  # type: ignore[misc]
+        except TypeError as error:
+            advise(error, kwargs)
+            raise
         children = tuple(n for n, v in module.__dict__.items() if _holds_arrays(v))
         for name, value in module.__dict__.items():
             if name not in children:
