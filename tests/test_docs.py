@@ -289,3 +289,8 @@ def test_code_fits_its_column(page: Path):
     else:
         code = re.findall(r"^```.*?\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     assert [line for block in code for line in block.splitlines() if len(line) > 88] == []
+
+
+def test_the_first_model_is_trained_with_optax():
+    code = "".join(BLOCK.findall((ROOT / "docs/first_model.md").read_text()))
+    assert "optax.adam" in code and "example_libraries" not in code
