@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzz_parser.add_argument("--jobs", type=int, default=1, help="processes (1); 0: none but this one")
     fuzz_parser.add_argument("--out", help="a folder that failures are written into, as Python files")
     fuzz_parser.add_argument("--what", default="all", help='"programs", "parsers", "all" or the name of a reader')
-    generate_parser = commands.add_parser("generate", help="text from a decoder's folder, as it comes")
+    generate_parser = commands.add_parser("generate", help="generates text and prints each token as it is made")
     given = sys.argv[1:] if arguments is None else arguments
     if "generate" in given[:1]:
         from nxjax.generation import command

@@ -278,6 +278,8 @@ def test_notebooks_run(path: Path):
 def test_tables_have_headers(page: Path):
     empty = re.findall(r"^\|(?:\s*\|)+\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
     assert not empty, f"{page.name}: a table without headers"
+    headers = re.findall(r"^(\|.*\|)\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
+    assert not [line for line in headers if re.search(r"\|\s*\|", line)], f"{page.name}: a header cell without words"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *sorted(ROOT.glob("docs/notebooks/*.ipynb"))], ids=lambda p: p.name)

@@ -45,9 +45,9 @@ def version_of(root: Path) -> str:
 
 
 def problems(root: Path, today: datetime.date) -> list[str]:
-    """What stands against a release of what is committed in ``root``; nothing: an empty list."""
+    """What blocks a release of what is committed in ``root``; nothing: an empty list."""
     version = version_of(root)
-    found = ["there is what is not committed: git status"] if _git(root, "status", "--porcelain") else []
+    found = ["uncommitted changes: see git status"] if _git(root, "status", "--porcelain") else []
     if not re.fullmatch(r"\d+\.\d+\.\d+((a|b|rc)\d+)?", version):
         found.append(f"pyproject.toml: {version} is no version such as 1.2.3 or 1.2.3rc1")
     for file, line in (("nxjax/version.py", f'OWN = "{version}"'), ("CITATION.cff", f"version: {version}")):

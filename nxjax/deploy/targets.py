@@ -14,7 +14,7 @@ from nxjax.trace.boundary import entry
 @final
 @dataclass(frozen=True)
 class Target:
-    """One target: its name, chip, file format, precision, and the best label reachable here.
+    """One target: its name, chip, file format, precision, and the best label that this machine can give.
 
     ``forms`` are the usual variants of a target, which ``name:form`` selects.
 

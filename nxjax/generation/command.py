@@ -1,4 +1,7 @@
-"""``nxjax generate FOLDER PROMPT``: text from a folder, as it comes. Folders of `save` and of onnxruntime-genai."""
+"""``nxjax generate FOLDER PROMPT``: generates text and prints each token as it is made.
+
+Takes folders of `save` and of onnxruntime-genai.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def init(key: Any, config: DecoderConfig) -> Params:
     by sqrt(2 layers), so that the sum over layers keeps its size (Radford et al., GPT-2, 2019).
 
     Args:
-        key: of `nx.random`.
+        key: a key from `nx.random.key`.
         config: sizes.
 
     Returns:

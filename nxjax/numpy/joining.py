@@ -43,7 +43,7 @@ def concatenate(arrays: ArrayLike | Sequence[ArrayLike], axis: int | None = 0, d
 
     Raises:
         ShapeError: ranks differ, or sizes on the other axes; or there are no axes.
-        ValueError: no array.
+        ValueError: `arrays` is empty.
 
     >>> jnp.concatenate([jnp.array([1, 2]), jnp.array([0.5])])
     Array([1. , 2. , 0.5], dtype=float32)
@@ -92,7 +92,7 @@ def stack(
 
     Raises:
         ShapeError: shapes differ.
-        ValueError: no array.
+        ValueError: `arrays` is empty.
 
     >>> jnp.stack([jnp.array([1, 2]), jnp.array([3, 4])], axis=1)
     Array([[1, 3],
