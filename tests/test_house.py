@@ -621,3 +621,13 @@ def test_a_word_of_the_glossary_is_a_class_and_names_few():
     shared = {cls: len(found) for cls, found in places.items() if len(found) > 1}
     assert not shared.keys() - set(" ".join(SHARING.values()).split())
     assert sum(shared.values()) - len(shared) <= SHARED
+
+
+def test_macos_and_windows_run_the_quick_tests():
+    jobs = re.split(r"^  (?=\w[\w-]*:\n)", (ROOT / ".github/workflows/tests.yml").read_text(), flags=re.MULTILINE)
+    (job,) = [job for job in jobs if "windows-latest" in job]
+    assert "macos-latest" in job and "continue-on-error: true" in job
+    makefile = (ROOT / "Makefile").read_text()
+    quick = re.search(r"^QUICK  := ((?:.*\\\n)*.*)", makefile, re.MULTILINE)
+    assert quick is not None
+    assert re.findall(r"tests/[\w/.]+", job) == re.findall(r"tests/[\w/.]+", quick[1])
