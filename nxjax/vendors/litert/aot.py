@@ -182,7 +182,9 @@ class AotTarget(NpuTarget):
         build.placements = self._placed(graph, operations, data, compiled, build.notes)
         said = f"{compiled.selected} of {compiled.total} operators in {compiled.partitions} parts"
         if compiled.model is None or not any(p.device == "npu" for p in build.placements):
-            build.record("compiled", "vendor-compiler", tool, **noted, answer=said)
+            # A plugin that takes nothing ends with a status of its own, which is this answer and no fault.
+            ended = f"{said}; exit status {compiled.status}"
+            build.record("compiled", "vendor-compiler", tool, **{**noted, "status": None}, answer=ended)
             build.notes.append(f"{self.name}: the vendor's compiler took no operation")
             return build
         checked = f"{CHECKED}; the number of operators"
