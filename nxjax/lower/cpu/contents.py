@@ -137,6 +137,14 @@ class MemoryContents:
         starts[i:j] = [r.start for r in new]
 
 
+def given(run: ByteRun) -> ByteRun:
+    """``run`` in the memory of an argument: written before the tape begins, in memory where no other buffer lies."""
+    p = run.pattern
+    if p is not None:
+        p = RunPattern(p.ids, p.size, p.base, [None if r is None else given(r) for r in p.table])
+    return run._replace(owner=None, pattern=p, era=0) if run.owner or run.era or p is not None else run
+
+
 # --- reading ---
 
 

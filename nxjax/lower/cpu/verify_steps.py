@@ -18,8 +18,8 @@ from nxjax.lower.cpu.contents import (
     cells,
     change,
     complete,
+    given,
     old,
-    plain,
     read,
     seen,
     write,
@@ -84,7 +84,7 @@ class Follower(LoopEffects):
         # Of calls whose operands do not move.
         self.places: dict[Call, list[Place]] = {}
         for b, held in zip(program.inputs, arguments, strict=True):
-            self.spaces[b] = MemoryContents([r._replace(owner=None, era=0) if r.owner or r.era else r for r in held])
+            self.spaces[b] = MemoryContents(map(given, held))
             self.own.add(b)
 
     def run(self, whole: bool = True) -> TapeMeaning:
@@ -94,7 +94,7 @@ class Follower(LoopEffects):
         trace, found = self.trace, list[int]()
         for b in self.program.outputs:
             found.append(self.read(Ref(b), Box(b.nbytes)) if b.nbytes and whole else 1)
-            trace.contents.append(plain(self.space(b).within(0, b.nbytes)))
+            trace.contents.append(self.space(b).within(0, b.nbytes))
         trace.results, trace.effects, trace.ends = tuple(found), self.effects, self.ends
         return trace
 

@@ -103,6 +103,25 @@ def test_strided_parts_are_known_to_the_byte(rows):
     assert "bytes 4 to 8" in text
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+def test_a_second_tape_reads_strided_parts_of_the_first(parts):
+    rows = 5000
+    y, z = result(nbytes=8 * rows), result(nbytes=8 * rows)
+    left = Does([Box(4)], [Box(4, (rows,), (8,))])
+    first = tape([X], [y], [call(left, [X], [Ref(y, 4 * i)]) for i in range(parts)])
+    made = verify(first, complete=False)
+    # They are not spread: a result of two million parts would take longer than the compiler.
+    assert len(made.contents[0]) <= parts
+    given = argument(nbytes=8 * rows)
+    whole = Does([Box(8 * rows)], [Box(8 * rows)])
+    second = tape([given], [z], [call(whole, [given], [z])])
+    if parts == 2:
+        verify(second, arguments=made.contents)
+    else:
+        with pytest.raises(VerificationError, match=r"unwritten.*bytes 4 to 8"):
+            verify(second, arguments=made.contents)
+
+
 def test_results_are_complete():
     refused("unwritten", tape([X], [Y], [call(ROW, [X], [Y])]))
 
