@@ -39,6 +39,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+# How many sets of overrides are kept for the next block.
+_RESTING: Final = 64
+
+
 @final
 class CallSettings:
     """The values of the settings in `CALL`. There is one object of each combination: it is compared by its identity."""
@@ -155,7 +159,7 @@ class Config(Declared):
     True
     """
 
-    __slots__ = ("_here", "_lock", "_overriding", "_process")
+    __slots__ = ("_here", "_lock", "_overriding", "_process", "_resting")
 
     def __init__(self) -> None:
         made = ConfigValues()
@@ -168,6 +172,8 @@ class Config(Declared):
         put(self, "_here", ContextVar("nxjax_settings", default=made))
         # All others that somebody may still have. They follow the process's where they do not override it.
         put(self, "_overriding", WeakRegistry[ConfigValues]())
+        # Those without a mode stay for the next block with the same overrides: making one takes longer than a call.
+        put(self, "_resting", {})
         put(self, "_lock", threading.RLock())
         if hasattr(os, "register_at_fork"):  # a thread that is not in the child may have held the lock
             os.register_at_fork(after_in_child=lambda: put(self, "_lock", threading.RLock()))
@@ -175,6 +181,7 @@ class Config(Declared):
     _process: ConfigValues
     _here: ContextVar[ConfigValues]
     _overriding: WeakRegistry[ConfigValues]
+    _resting: dict[Any, ConfigValues]
     _lock: Any
 
     @property
@@ -267,6 +274,9 @@ class Config(Declared):
             own = {n: v for n, v in {**base.own, **changes}.items() if v is not _NOT}
             if not own:
                 return self._process
+            key = tuple((n, type(v), v) for n, v in own.items())
+            if (known := self._resting.get(key)) is not None:
+                return known
             made = ConfigValues()
             for name, value in zip(_COPIED, _copied(self._process), strict=True):
                 setattr(made, name, value)
@@ -274,6 +284,8 @@ class Config(Declared):
             for name, value in own.items():
                 made.set(name, value)
             self._overriding.add(made)
+            if made.mode is None and made.fast_calls and len(self._resting) < _RESTING:
+                self._resting[key] = made
         if made.mode is not None or not made.fast_calls:
             self.notice()
             weakref.finalize(made, self.notice).atexit = False

@@ -4,31 +4,43 @@ What is imported is an ordinary function of arrays: it traces into nxjax's ops, 
 `compile` work on it as on one that was written here.
 """
 
-from nxjax.interop.alias import Alias, as_jax
-from nxjax.interop.jax import from_jax, to_jax
-from nxjax.interop.onnx import OnnxFunction, from_onnx
-from nxjax.interop.stablehlo import StablehloFunction, from_stablehlo
-from nxjax.interop.tflite import TFLiteFunction, from_tflite
-from nxjax.interop.torch import TorchFunction, from_torch, to_torch
-from nxjax.interop.weights import LazyWeights, load_gguf, load_npz, load_safetensors, load_torch
+from __future__ import annotations
 
-__all__ = [
-    "Alias",
-    "LazyWeights",
-    "OnnxFunction",
-    "StablehloFunction",
-    "TFLiteFunction",
-    "TorchFunction",
-    "as_jax",
-    "from_jax",
-    "from_onnx",
-    "from_stablehlo",
-    "from_tflite",
-    "from_torch",
-    "load_gguf",
-    "load_npz",
-    "load_safetensors",
-    "load_torch",
-    "to_jax",
-    "to_torch",
-]
+from typing import TYPE_CHECKING
+
+from nxjax.trace.lazy import homes as _homes
+from nxjax.trace.lazy import lazy as _lazy
+
+if TYPE_CHECKING:
+    from nxjax.interop.alias import Alias as Alias
+    from nxjax.interop.alias import as_jax as as_jax
+    from nxjax.interop.jax import from_jax as from_jax
+    from nxjax.interop.jax import to_jax as to_jax
+    from nxjax.interop.onnx import OnnxFunction as OnnxFunction
+    from nxjax.interop.onnx import from_onnx as from_onnx
+    from nxjax.interop.stablehlo import StablehloFunction as StablehloFunction
+    from nxjax.interop.stablehlo import from_stablehlo as from_stablehlo
+    from nxjax.interop.tflite import TFLiteFunction as TFLiteFunction
+    from nxjax.interop.tflite import from_tflite as from_tflite
+    from nxjax.interop.torch import TorchFunction as TorchFunction
+    from nxjax.interop.torch import from_torch as from_torch
+    from nxjax.interop.torch import to_torch as to_torch
+    from nxjax.interop.weights import LazyWeights as LazyWeights
+    from nxjax.interop.weights import load_gguf as load_gguf
+    from nxjax.interop.weights import load_npz as load_npz
+    from nxjax.interop.weights import load_safetensors as load_safetensors
+    from nxjax.interop.weights import load_torch as load_torch
+
+# One format needs none of the others.
+_FILES = {
+    "alias": "Alias as_jax",
+    "jax": "from_jax to_jax",
+    "onnx": "OnnxFunction from_onnx",
+    "stablehlo": "StablehloFunction from_stablehlo",
+    "tflite": "TFLiteFunction from_tflite",
+    "torch": "TorchFunction from_torch to_torch",
+    "weights": "LazyWeights load_gguf load_npz load_safetensors load_torch",
+}
+_HOMES = _homes(_FILES)
+__all__ = [*_HOMES]
+__getattr__, __dir__ = _lazy(__name__, _HOMES)

@@ -410,7 +410,26 @@ def test_many_threads_keep_their_own_settings():
         sys.setswitchinterval(interval)
         config.update("enable_x64", False)
     assert not wrong
-    assert f._cache_size() == 2 and not list(config._overriding)
+    assert f._cache_size() == 2
+    # What is left is what the next blocks will find again.
+    assert set(map(id, config._overriding)) == set(map(id, config._resting.values()))
+
+
+def test_the_next_block_with_the_same_overrides_finds_its_settings():
+    def inside(**values):
+        with config.using(**values):
+            return config.here.get()
+
+    assert inside(enable_x64=True) is inside(enable_x64=True)
+    assert inside(enable_x64=True) is not inside(enable_x64=False)
+    # Who watches modes has to know when the last block with one has ended.
+    assert inside(debug_nans=True) is not inside(debug_nans=True)
+    with config.using(enable_x64=True):
+        config.update("progress", False)
+        try:
+            assert not config.progress
+        finally:
+            config.update("progress", True)
 
 
 def test_what_a_call_means_is_one_object_for_equal_settings():
