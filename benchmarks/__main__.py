@@ -32,6 +32,7 @@ NAMES = (
     "schedules",
     "hybrid_engine",
     "generation",
+    "interop",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"
 LONG = ("nas", "tuning", "reproducible")  # asked for by name only
