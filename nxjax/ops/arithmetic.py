@@ -32,7 +32,7 @@ from nxjax.ops.convert import bitcast_convert_type
 from nxjax.ops.rounding import truncate
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 
@@ -49,7 +49,7 @@ class Neg(LinearOp, Unary):
     def eval(self, x: NDArray, /) -> NDArray:
         return _wrapped(np.asarray(np.negative(x), x.dtype))
 
-    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /) -> Tangents:
         return (neg(ct),)
 
 
@@ -72,7 +72,7 @@ class Add(LinearOp, Binary):
         return self(*primals), ty if tx is None else tx if ty is None else add(tx, ty)
 
     def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
-        return (ct if isinstance(x, Linear) else None, ct if isinstance(y, Linear) else None)
+        return (ct if isinstance(x, UndefinedPrimal) else None, ct if isinstance(y, UndefinedPrimal) else None)
 
 
 @final
@@ -91,7 +91,7 @@ class Sub(LinearOp, Binary):
         return self(*primals), neg(ty) if tx is None else sub(tx, ty)
 
     def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
-        return (ct if isinstance(x, Linear) else None, neg(ct) if isinstance(y, Linear) else None)
+        return (ct if isinstance(x, UndefinedPrimal) else None, neg(ct) if isinstance(y, UndefinedPrimal) else None)
 
 
 @final
@@ -107,7 +107,7 @@ class Mul(Differentiable, Binary):
         return (lambda t: mul(t, y), lambda t: mul(x, t))
 
     def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
-        return (mul(ct, y), None) if isinstance(x, Linear) else (None, mul(x, ct))
+        return (mul(ct, y), None) if isinstance(x, UndefinedPrimal) else (None, mul(x, ct))
 
 
 def ratio(x: NDArray, y: NDArray) -> NDArray:

@@ -17,7 +17,7 @@ from nxjax.errors import AxisError, DtypeError, NxError, ParameterError, Program
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, wrap
-from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Op, Tangents, current_trace, use
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Op, Tangents, UndefinedPrimal, current_trace, use
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
@@ -168,7 +168,7 @@ def constant(value: Any, dtype: DType, shape: Shape = ()) -> Array:
     return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
 
 
-def like(x: Array | Linear | ArrayType, value: Any) -> Array:
+def like(x: Array | UndefinedPrimal | ArrayType, value: Any) -> Array:
     """``value`` in the shape and dtype of ``x``."""
     return constant(value, x.dtype, x.shape)
 

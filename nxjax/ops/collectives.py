@@ -39,7 +39,7 @@ from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
 from nxjax.trace.axes import UnboundAxisError
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 Names = tuple[Any, ...]
@@ -149,7 +149,7 @@ class Psum(Sum):
 
     name = "psum"
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (self(ct, axis_names=axis_names, groups=groups),)
 
 
@@ -163,7 +163,7 @@ class PsumInvariant(Sum):
     def infer(self, x: ArrayType, /, *, axis_names: Names, groups: Groups = None) -> ArrayType:
         return super().infer(x, axis_names=axis_names).with_vma(x.vma - frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, axis_names: Names, groups: Groups = None) -> Tangents:
         return (pvary(ct, axis_names=axis_names),)
 
 
@@ -248,7 +248,7 @@ class AllGather(_Moving):
     def answer(self, n: int, x: Array, d: int | None, *, all_gather_dimension: int, **_: Any) -> tuple[Any, Any]:
         return move_batch(x, d, n, all_gather_dimension), None
 
-    def transpose(self, ct: Array, x: Linear, /, *, all_gather_dimension: int, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, all_gather_dimension: int, **params: Any) -> Tangents:
         return (reduce_scatter(ct, scatter_dimension=all_gather_dimension, **params),)
 
     def exchange(
@@ -280,7 +280,7 @@ class ReduceScatter(_Moving):
     def answer(self, n: int, x: Array, d: int | None, *, scatter_dimension: int, **_: Any) -> tuple[Any, Any]:
         return mul(x, like(x, n)) if d is None else reduce_sum(x, axes=(d,)), scatter_dimension
 
-    def transpose(self, ct: Array, x: Linear, /, *, scatter_dimension: int, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, scatter_dimension: int, **params: Any) -> Tangents:
         return (all_gather(ct, all_gather_dimension=scatter_dimension, **params),)
 
     def exchange(
@@ -322,7 +322,9 @@ class AllToAll(_Moving):
         # With the batch in front, the split axis becomes the batch and the old batch the concatenated axis.
         return move_batch(move_batch(move_batch(x, d, n), split_axis + 1, n), 1, n, concat_axis + 1), 0
 
-    def transpose(self, ct: Array, x: Linear, /, *, split_axis: int, concat_axis: int, **params: Any) -> Tangents:
+    def transpose(
+        self, ct: Array, x: UndefinedPrimal, /, *, split_axis: int, concat_axis: int, **params: Any
+    ) -> Tangents:
         return (self(ct, split_axis=concat_axis, concat_axis=split_axis, **params),)
 
     def exchange(
@@ -358,7 +360,9 @@ class Ppermute(LinearOp, Collective):
         rows = (nothing if s is None else part(x, 0, s, s + 1) for s in found)
         return concatenate(*rows, dimension=0), 0
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]) -> Tangents:
+    def transpose(
+        self, ct: Array, x: UndefinedPrimal, /, *, axis_names: Names, perm: tuple[tuple[int, int], ...]
+    ) -> Tangents:
         return (self(ct, axis_names=axis_names, perm=tuple((t, s) for s, t in perm)),)
 
     def communicate(
@@ -380,7 +384,7 @@ class Pvary(LinearOp, Collective):
     def infer(self, x: ArrayType, /, *, axis_names: Names) -> ArrayType:
         return x.with_vma(x.vma | frozenset(axis_names))
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis_names: Names) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, axis_names: Names) -> Tangents:
         return (psum_invariant(ct, axis_names=axis_names),)
 
     def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, axis_names: Names) -> tuple[Any, Any]:

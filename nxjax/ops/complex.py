@@ -9,7 +9,7 @@ import numpy as np
 from nxjax.ops.arithmetic import neg
 from nxjax.ops.base import Elementwise, LinearOp, NDArray, check_dtype, equal_dtypes, equal_shapes, zeros
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Tangents
+from nxjax.trace.core import Array, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 
@@ -33,7 +33,7 @@ class Real(_Part):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.real)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /) -> Tangents:
         return (complex(ct, zeros(ct.type)),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /) -> Any:
@@ -50,7 +50,7 @@ class Imag(_Part):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(x.imag)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /) -> Tangents:
         # Transposes are with respect to the bilinear pairing, without conjugation: Im(z) = Re(-i z).
         return (complex(zeros(ct.type), neg(ct)),)
 
@@ -82,8 +82,8 @@ class Complex(LinearOp, Elementwise):
 
     def transpose(self, ct: Array, x: Any, y: Any, /) -> Tangents:
         return (
-            real(ct) if isinstance(x, Linear) else None,
-            neg(imag(ct)) if isinstance(y, Linear) else None,
+            real(ct) if isinstance(x, UndefinedPrimal) else None,
+            neg(imag(ct)) if isinstance(y, UndefinedPrimal) else None,
         )
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, y: Any, /) -> Any:
@@ -107,7 +107,7 @@ class Conj(LinearOp, Elementwise):
     def eval(self, x: NDArray, /) -> NDArray:
         return np.asarray(np.conj(x)).astype(dtypes.complex_of(x.dtype))
 
-    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /) -> Tangents:
         return (real(ct),) if x.dtype in dtypes.FLOAT else (conj(ct),)
 
     def expand(self, x: Array, /) -> Array:

@@ -32,7 +32,7 @@ from nxjax.ops.dot import PrecisionPair, accumulation_dtype, align_dtypes, preci
 from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
@@ -227,11 +227,11 @@ class ConvGeneralDilated(Contraction):
         # Leaving space out, with features j, k and batch m, a convolution is the product [m,j][j,k] -> [m,k]. So the
         # cotangents are convolutions too: [m,k][k,j] -> [m,j] and [j,m][m,k] -> [j,k].
         p = ConvParams(**params)
-        if isinstance(lhs, Linear):
+        if isinstance(lhs, UndefinedPrimal):
             return self._cotangent_lhs(ct, lhs, rhs, p), None
         return None, self._cotangent_rhs(ct, lhs, rhs, p)
 
-    def _cotangent_lhs(self, ct: Array, lhs: Linear, rhs: Array, p: ConvParams) -> Array:
+    def _cotangent_lhs(self, ct: Array, lhs: UndefinedPrimal, rhs: Array, p: ConvParams) -> Array:
         if 0 in ct.shape or 0 in lhs.shape:
             return zeros(lhs.type)
         lhs_spec, rhs_spec, out_spec = p.dimension_numbers
@@ -253,7 +253,7 @@ class ConvGeneralDilated(Contraction):
         found = self(*align_dtypes(ct, kernel), **back._asdict())
         return cast(_move_groups(found, lhs_spec[1], lhs_spec[0], p.batch_group_count), lhs.dtype)
 
-    def _cotangent_rhs(self, ct: Array, lhs: Array, rhs: Linear, p: ConvParams) -> Array:
+    def _cotangent_rhs(self, ct: Array, lhs: Array, rhs: UndefinedPrimal, p: ConvParams) -> Array:
         if 0 in ct.shape or 0 in rhs.shape:
             return zeros(rhs.type)
         lhs_spec, rhs_spec, out_spec = p.dimension_numbers

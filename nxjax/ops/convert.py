@@ -9,7 +9,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, move_batch
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
@@ -74,7 +74,7 @@ class ConvertElementType(Elementwise):
             return y, None
         return y, self(t, dtype=dtype, weak=False)
 
-    def transpose(self, ct: Array, x: Linear, /, *, dtype: DType, weak: bool = False) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, dtype: DType, weak: bool = False) -> Tangents:
         return (convert_element_type(ct, dtype=x.dtype),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, dtype: DType, weak: bool = False) -> Any:

@@ -25,7 +25,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
@@ -194,7 +194,7 @@ class Cumsum(LinearOp, Cumulative):
         wide = _wide(x)
         return np.add.accumulate(wide, axis, dtype=wide.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axis: int, reverse: bool = False) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, axis: int, reverse: bool = False) -> Tangents:
         return (self(ct, axis=axis, reverse=not reverse),)
 
 

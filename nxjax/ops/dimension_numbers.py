@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, final
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.base import require
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, UndefinedPrimal
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
 
@@ -137,7 +137,9 @@ class ScatterDimensionNumbers:
         hidden = (*self.inserted_window_dims, *self.operand_batching_dims)
         return [d for d in range(ndim) if d not in hidden]
 
-    def sizes(self, x: ArrayType | Array | Linear, updates: ArrayType | Array | Linear) -> tuple[int, ...]:
+    def sizes(
+        self, x: ArrayType | Array | UndefinedPrimal, updates: ArrayType | Array | UndefinedPrimal
+    ) -> tuple[int, ...]:
         """Window size per operand dimension."""
         inner = iter(updates.shape[d] for d in self.update_window_dims)
         window = self.window(len(x.shape))

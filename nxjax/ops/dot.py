@@ -20,7 +20,7 @@ from nxjax.ops.convert import cast
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
@@ -237,14 +237,20 @@ class DotGeneral(Contraction):
         precision: PrecisionPair = None,
         **_: Any,
     ) -> Tangents:
-        if isinstance(x, Linear):
+        if isinstance(x, UndefinedPrimal):
             return self._cotangent(ct, x, y, dimension_numbers, precision, first=True), None
         (xc, yc), (xb, yb) = dimension_numbers
         flipped = precision and (precision[1], precision[0])
         return None, self._cotangent(ct, y, x, ((yc, xc), (yb, xb)), flipped, first=False)
 
     def _cotangent(
-        self, ct: Array, x: Linear, y: Array, numbers: DotDimensionNumbers, precision: PrecisionPair, first: bool
+        self,
+        ct: Array,
+        x: UndefinedPrimal,
+        y: Array,
+        numbers: DotDimensionNumbers,
+        precision: PrecisionPair,
+        first: bool,
     ) -> Array:
         """Cotangent of ``x``: the product of ``ct`` with ``y`` over y's free dimensions, in x's order of dimensions."""
         (xc, yc), (xb, yb) = numbers

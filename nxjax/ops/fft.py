@@ -19,7 +19,7 @@ from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import pad, zero
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
 
@@ -93,7 +93,7 @@ class Fft(LastAxes, LinearOp):
             y = np.fft.irfftn(x, s=fft_lengths, axes=axes)
         return y.astype(out.dtype, copy=False)
 
-    def transpose(self, ct: Array, x: Linear, /, *, fft_type: FftType, fft_lengths: Shape) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, fft_type: FftType, fft_lengths: Shape) -> Tangents:
         # The matrices of FFT and IFFT are symmetric, and the pairing does not conjugate.
         if fft_type in (FftType.FFT, FftType.IFFT):
             return (self(ct, fft_type=fft_type, fft_lengths=fft_lengths),)

@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.base import LinearOp, Moves, NDArray, Nondifferentiable, zeros
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 
@@ -36,7 +36,7 @@ class Copy(LinearOp, Same):
     def eval(self, x: NDArray, /, **_: Any) -> NDArray:
         return np.array(x)
 
-    def transpose(self, ct: Array, x: Linear, /) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /) -> Tangents:
         return (ct,)
 
 

@@ -22,7 +22,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType, Shape
 
 
@@ -187,7 +187,14 @@ class Gather(Moves, LinearOp):
         return y, None if t is None else self(t, primals[1], **{**params, "fill_value": 0})
 
     def transpose(
-        self, ct: Array, x: Linear, indices: Array, /, *, dimension_numbers: GatherDimensionNumbers, **params: Any
+        self,
+        ct: Array,
+        x: UndefinedPrimal,
+        indices: Array,
+        /,
+        *,
+        dimension_numbers: GatherDimensionNumbers,
+        **params: Any,
     ) -> Tangents:
         kept = {k: params[k] for k in ("indices_are_sorted", "unique_indices", "mode") if k in params}
         numbers = dimension_numbers.as_scatter()

@@ -13,7 +13,7 @@ from nxjax.ops.base import Differentiable, NDArray, Tangent, equal_dtypes, like,
 from nxjax.ops.linalg_base import MatrixOp, conj, eye, map_matrices, mm, t, tril, triu
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 _FLAGS: Final = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
@@ -87,7 +87,7 @@ class TriangularSolve(Differentiable, MatrixOp):
 
         return by_matrix, solve
 
-    def transpose(self, ct: Array, a: Array, b: Linear, /, *, transpose_a: bool, **params: bool) -> Tangents:
+    def transpose(self, ct: Array, a: Array, b: UndefinedPrimal, /, *, transpose_a: bool, **params: bool) -> Tangents:
         return None, self(a, ct, transpose_a=not transpose_a, **params)
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: bool) -> tuple[Any, Any]:

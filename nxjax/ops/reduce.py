@@ -29,7 +29,7 @@ from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.sums import summed
 from nxjax.trace.types import ArrayType
@@ -69,7 +69,7 @@ class ReduceSum(LinearOp, Reduce):
         # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
         return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, *, axes: tuple[int, ...]) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, axes: tuple[int, ...]) -> Tangents:
         kept = tuple(i for i in range(x.ndim) if i not in axes)
         return (broadcast_in_dim(ct, shape=x.shape, broadcast_dimensions=kept),)
 

@@ -11,7 +11,7 @@ from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dt
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear, Tangents
+from nxjax.trace.core import Array, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 AWAY_FROM_ZERO = 0
@@ -119,7 +119,7 @@ class ReducePrecision(LinearOp, Unary):
         out = np.where(np.abs(out) < np.ldexp(1.0, 1 - bias), np.copysign(0, wide), out)
         return np.asarray(np.where(np.isfinite(wide), out, wide)).astype(x.dtype)
 
-    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, **params: Any) -> Tangents:
         return (self(ct, **params),)
 
     def stablehlo(self, b: Any, out: ArrayType, x: Any, /, *, exponent_bits: int, mantissa_bits: int) -> Any:

@@ -51,7 +51,7 @@ from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate, part
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType
 
@@ -204,7 +204,7 @@ def clipped(indices: Array, bounds: Sequence[int]) -> Array:
     return min_(max_(indices, 0), upper_bounds(indices, bounds))
 
 
-def read(x: Array, indices: Array, updates: Array | Linear, params: dict[str, Any]) -> Array:
+def read(x: Array, indices: Array, updates: Array | UndefinedPrimal, params: dict[str, Any]) -> Array:
     """The windows of ``x`` that a scatter with ``params`` writes; zero for those it drops."""
     p = scatter.with_defaults(params)
     n: ScatterDimensionNumbers = p["dimension_numbers"]
@@ -238,8 +238,8 @@ class ScatterAdd(Scatter):
         return y, self(zeros(x.type) if tx is None else tx, indices, tu, **params)
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
-        ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
-        return (ct if isinstance(x, Linear) else None, None, ct_u)
+        ct_u = read(ct, indices, updates, params) if isinstance(updates, UndefinedPrimal) else None
+        return (ct if isinstance(x, UndefinedPrimal) else None, None, ct_u)
 
 
 @final
@@ -383,8 +383,8 @@ class ScatterSet(Scatter, Moves):
 
     def transpose(self, ct: Array, x: Any, indices: Array, updates: Any, /, **params: Any) -> Tangents:
         # Only reached with unique indices (see `jvp`).
-        ct_x = self(ct, indices, zeros(updates.type), **params) if isinstance(x, Linear) else None
-        ct_u = read(ct, indices, updates, params) if isinstance(updates, Linear) else None
+        ct_x = self(ct, indices, zeros(updates.type), **params) if isinstance(x, UndefinedPrimal) else None
+        ct_u = read(ct, indices, updates, params) if isinstance(updates, UndefinedPrimal) else None
         return (ct_x, None, ct_u)
 
 

@@ -25,7 +25,7 @@ from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import gt, lt
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 
@@ -73,7 +73,7 @@ class SelectN(Moves):
         cts: list[Array | None] = [None]
         for i, case in enumerate(cases):
             taken = [ct if i == j else nothing for j in range(len(cases))]
-            cts.append(self(which, *taken) if isinstance(case, Linear) else None)
+            cts.append(self(which, *taken) if isinstance(case, UndefinedPrimal) else None)
         return cts
 
     def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LinearOp, Moves, NDArray, check_counted_axes, check_shape, move_batch, require
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType, Shape
 
 
@@ -44,7 +44,9 @@ class BroadcastInDim(Moves, LinearOp):
             full[d] = n
         return np.broadcast_to(x.reshape(full), shape)
 
-    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]) -> Tangents:
+    def transpose(
+        self, ct: Array, x: UndefinedPrimal, /, *, shape: Shape, broadcast_dimensions: tuple[int, ...]
+    ) -> Tangents:
         new = tuple(d for d in range(len(shape)) if d not in broadcast_dimensions)
         stretched = tuple(d for n, d in zip(x.shape, broadcast_dimensions, strict=True) if n == 1 != shape[d])
         axes = tuple(sorted((*new, *stretched)))
@@ -86,7 +88,7 @@ class Reshape(Moves, LinearOp):
     def eval(self, x: NDArray, /, *, shape: Shape) -> NDArray:
         return x.reshape(shape)
 
-    def transpose(self, ct: Array, x: Linear, /, *, shape: Shape) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, shape: Shape) -> Tangents:
         return (reshape(ct, shape=x.shape),)
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, shape: Shape) -> tuple[Any, Any]:
@@ -111,7 +113,7 @@ class Transpose(Moves, LinearOp):
     def eval(self, x: NDArray, /, *, permutation: tuple[int, ...]) -> NDArray:
         return x.transpose(permutation)
 
-    def transpose(self, ct: Array, x: Linear, /, *, permutation: tuple[int, ...]) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, permutation: tuple[int, ...]) -> Tangents:
         inverse = sorted(range(len(permutation)), key=permutation.__getitem__)
         return (transpose(ct, permutation=tuple(inverse)),)
 
@@ -137,7 +139,7 @@ class Rev(Moves, LinearOp):
     def eval(self, x: NDArray, /, *, dimensions: tuple[int, ...]) -> NDArray:
         return np.flip(x, dimensions)
 
-    def transpose(self, ct: Array, x: Linear, /, *, dimensions: tuple[int, ...]) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, dimensions: tuple[int, ...]) -> Tangents:
         return (rev(ct, dimensions=dimensions),)
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, dimensions: tuple[int, ...]) -> tuple[Any, Any]:

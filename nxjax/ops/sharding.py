@@ -7,7 +7,7 @@ from typing import Any, final
 from nxjax.ops.base import LinearOp
 from nxjax.ops.identity import Same
 from nxjax.trace.axes import spmd_axis
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.partition import UNCONSTRAINED
 from nxjax.trace.sharding import NamedSharding
 from nxjax.trace.types import ArrayType
@@ -30,7 +30,7 @@ class ShardingConstraint(LinearOp, Same):
         sharding.check(x.shape, "with_sharding_constraint")
         return x
 
-    def transpose(self, ct: Array, x: Linear, /, *, sharding: NamedSharding) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, sharding: NamedSharding) -> Tangents:
         return (self(ct, sharding=sharding),)
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, sharding: NamedSharding) -> tuple[Any, Any]:

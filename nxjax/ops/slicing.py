@@ -32,7 +32,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType, Shape
 
 slice_ = builtins.slice  # the op below takes the name, as everywhere in this vocabulary
@@ -80,7 +80,14 @@ class Slice(Moves, LinearOp):
         return x[tuple(map(slice_, start_indices, limit_indices, steps))]
 
     def transpose(
-        self, ct: Array, x: Linear, /, *, start_indices: Shape, limit_indices: Shape, strides: Shape | None = None
+        self,
+        ct: Array,
+        x: UndefinedPrimal,
+        /,
+        *,
+        start_indices: Shape,
+        limit_indices: Shape,
+        strides: Shape | None = None,
     ) -> Tangents:
         steps = strides or (1,) * x.ndim
         config: list[tuple[int, int, int]] = []
@@ -137,7 +144,7 @@ def row(x: Array, i: int) -> Array:
     return reshape(part(x, 0, i, i + 1), shape=x.shape[1:])
 
 
-def zero(x: Array | Linear) -> Array:
+def zero(x: Array | UndefinedPrimal) -> Array:
     """The scalar zero of ``x``'s dtype."""
     return zeros(ArrayType((), x.dtype))
 
@@ -185,9 +192,9 @@ class Pad(Moves, LinearOp):
             strides=tuple(i + 1 for _, _, i in padding_config),
         )
         ct_value: Array | None = None
-        if isinstance(value, Linear):
+        if isinstance(value, UndefinedPrimal):
             ct_value = sub(reduce_sum(ct, axes=tuple(range(ct.ndim))), reduce_sum(inner, axes=tuple(range(ct.ndim))))
-        return (inner if isinstance(x, Linear) else None, ct_value)
+        return (inner if isinstance(x, UndefinedPrimal) else None, ct_value)
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, padding_config: Padding) -> tuple[Any, Any]:
         x, value = args
@@ -243,7 +250,9 @@ class Concatenate(Moves, LinearOp):
             start = end - x.shape[dimension]
             starts = tuple(start if i == dimension else 0 for i in range(ct.ndim))
             limits = tuple(end if i == dimension else n for i, n in enumerate(ct.shape))
-            cts.append(slice(ct, start_indices=starts, limit_indices=limits) if isinstance(x, Linear) else None)
+            cts.append(
+                slice(ct, start_indices=starts, limit_indices=limits) if isinstance(x, UndefinedPrimal) else None
+            )
         return cts
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, dimension: int) -> tuple[Any, Any]:
@@ -279,7 +288,7 @@ class Split(Moves, KeepsAxis, LinearOp):
         t = tangents[0]
         return ys, (None,) * len(ys) if t is None else self(t, **params)
 
-    def transpose(self, cts: Tangents, x: Linear, /, *, sizes: Shape, axis: int) -> Tangents:
+    def transpose(self, cts: Tangents, x: UndefinedPrimal, /, *, sizes: Shape, axis: int) -> Tangents:
         types = self.infer(x.type, sizes=sizes, axis=axis)
         filled = (zeros(t) if ct is None else ct for ct, t in zip(cts, types, strict=True))
         return (concatenate(*filled, dimension=axis),)
@@ -329,7 +338,7 @@ class DynamicSlice(Moves):
         y = self(*primals, slice_sizes=slice_sizes)
         return y, None if tangents[0] is None else self(tangents[0], *starts, slice_sizes=slice_sizes)
 
-    def transpose(self, ct: Array, x: Linear, /, *starts: Array, slice_sizes: Shape) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *starts: Array, slice_sizes: Shape) -> Tangents:
         return (dynamic_update_slice(zeros(x.type), ct, *starts), *(None for _ in starts))
 
     def batch(self, size: int, args: Arrays, dims: Dims, *, slice_sizes: Shape) -> tuple[Any, Any]:
@@ -404,8 +413,8 @@ class DynamicUpdateSlice(Moves):
         return y, self(tx, tu, *starts)
 
     def transpose(self, ct: Array, x: Any, update: Any, /, *starts: Array) -> Tangents:
-        ct_x = self(ct, zeros(update.type), *starts) if isinstance(x, Linear) else None
-        ct_u = dynamic_slice(ct, *starts, slice_sizes=update.shape) if isinstance(update, Linear) else None
+        ct_x = self(ct, zeros(update.type), *starts) if isinstance(x, UndefinedPrimal) else None
+        ct_u = dynamic_slice(ct, *starts, slice_sizes=update.shape) if isinstance(update, UndefinedPrimal) else None
         return (ct_x, ct_u, *(None for _ in starts))
 
     def batch(self, size: int, args: Arrays, dims: Dims) -> tuple[Any, Any]:

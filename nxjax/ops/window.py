@@ -34,7 +34,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.slicing import pad
 from nxjax.ops.slicing import slice as slice_
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.types import ArrayType, Shape
 
@@ -157,7 +157,7 @@ class ReduceWindowSum(LinearOp, ReduceWindow):
     name = "reduce_window_sum"
     allowed = dtypes.NUMBER
 
-    def transpose(self, ct: Array, x: Linear, /, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, **params: Any) -> Tangents:
         if 0 in ct.shape:
             return (zeros(x.type),)
         w = Windows(**params)
@@ -263,7 +263,7 @@ class SelectAndGatherAdd(_Selecting):
             np.copyto(y, padded[place], where=mask)
         return y
 
-    def transpose(self, ct: Array, t: Linear, x: Array, /, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, t: UndefinedPrimal, x: Array, /, **params: Any) -> Tangents:
         return (select_and_scatter_add(ct, x, **params), None)
 
     def stablehlo(self, b: Any, out: ArrayType, t: Any, x: Any, /, *, select_prim: str, **params: Any) -> Any:
@@ -302,7 +302,7 @@ class SelectAndScatterAdd(_Selecting):
         cut = without.padded(padded, 0)
         return cut[tuple(slice(None, None, d) for d in w.base_dilation)].astype(source.dtype)
 
-    def transpose(self, ct: Array, source: Linear, x: Array, /, **params: Any) -> Tangents:
+    def transpose(self, ct: Array, source: UndefinedPrimal, x: Array, /, **params: Any) -> Tangents:
         return (select_and_gather_add(ct, x, **params), None)
 
     def expand(self, source: Array, x: Array, /, *, select_prim: str, **params: Any) -> Array:

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.config import current_settings
 from nxjax.errors import DtypeError, GradientError, ParameterError
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array, Linear
+from nxjax.trace.core import Array, UndefinedPrimal
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
 
@@ -222,7 +222,7 @@ def as_value(x: Any, where: str = "array") -> Array:
         return as_value(convert(), where)
     if hasattr(x, "__array__") and not isinstance(x, type):
         return from_numpy(np.asanyarray(x), where)
-    if isinstance(x, Linear):
+    if isinstance(x, UndefinedPrimal):
         raise GradientError(
             f"{where}: both operands depend on a linear argument, so the function is not linear",
             got=x.type,

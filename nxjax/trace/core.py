@@ -177,7 +177,7 @@ class Op(ABC):
         raise NotImplementedError
 
     def transpose(self, ct: Any, *args: Any, **params: Any) -> Tangents:
-        """Cotangents of the linear operands (those that are `Linear`), None for the others."""
+        """Cotangents of the linear operands (those that are `UndefinedPrimal`), None for the others."""
         raise NotImplementedError
 
     def batch(self, size: int, args: Arrays, dims: Dims, **params: Any) -> tuple[Any, Any]:
@@ -327,7 +327,7 @@ def _imported_line() -> tuple[str, int] | None:
 
 
 @final
-class Linear(_Typed):
+class UndefinedPrimal(_Typed):
     """Marks, in `Op.transpose`, an operand that the op is linear in: it has a type but no value."""
 
     __slots__ = ("type",)
@@ -336,7 +336,7 @@ class Linear(_Typed):
         self.type = type
 
     def __repr__(self) -> str:
-        return f"Linear({self.type})"
+        return f"UndefinedPrimal({self.type})"
 
 
 class Trace(Shown, ABC):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.ops.base import check_operands
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.nested import (
@@ -55,7 +55,7 @@ class ProgramCall(NestedCall):
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
     def transpose(self, cts: Tangents, *args: Any, program: Program, **params: Any) -> Tangents:
-        linear = tuple(isinstance(x, Linear) for x in args)
+        linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
         back = transpose_program(program, linear, not_none_mask(cts))
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         return expand_by_mask(

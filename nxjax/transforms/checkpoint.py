@@ -19,7 +19,7 @@ from nxjax.ops.dot import dot_general
 from nxjax.ops.identity import Same
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Arrays, Linear, Op, Tangents, use
+from nxjax.trace.core import Array, Arrays, Op, Tangents, UndefinedPrimal, use
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
@@ -101,7 +101,7 @@ class Name(LinearOp, Same):
     def jvp(self, primals: Arrays, tangents: Tangents, *, name: str) -> tuple[Array, Array | None]:
         return self(primals[0], name=name), tangents[0]
 
-    def transpose(self, ct: Array, x: Linear, /, *, name: str) -> Tangents:
+    def transpose(self, ct: Array, x: UndefinedPrimal, /, *, name: str) -> Tangents:
         return (ct,)
 
 

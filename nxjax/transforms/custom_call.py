@@ -16,7 +16,7 @@ from nxjax.ops.base import check_count
 from nxjax.ops.slicing import row
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer, current_trace
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Tangents, Tracer, UndefinedPrimal, current_trace
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
@@ -48,8 +48,8 @@ class CustomCall(ProgramCall):
         return super().with_token({**params, "num_consts": params["num_consts"] + 1}, thread)
 
     def transpose(self, cts: Tangents, *args: Any, program: Program, **_: Any) -> Tangents:
-        linear = tuple(isinstance(x, Linear) for x in args)
-        known = [x for x in args if not isinstance(x, Linear)]
+        linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
+        known = [x for x in args if not isinstance(x, UndefinedPrimal)]
         back = transpose_program(program, linear, not_none_mask(cts))
         return expand_by_mask(run(back, [*known, *(ct for ct in cts if ct is not None)]), linear)
 

@@ -18,7 +18,7 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Op, Tangents, Tracer
+from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer, UndefinedPrimal
 from nxjax.trace.program import Program, run
 from nxjax.trace.scope import current_scope, replaying
 from nxjax.trace.stage import stage
@@ -182,7 +182,10 @@ class CustomLin(Op):
         found = select_by_mask(pull(args[:num_residuals], filled), varying)
         return [
             *(None,) * num_residuals,
-            *(ct if isinstance(x, Linear) else None for x, ct in zip(args[num_residuals:], found, strict=True)),
+            *(
+                ct if isinstance(x, UndefinedPrimal) else None
+                for x, ct in zip(args[num_residuals:], found, strict=True)
+            ),
         ]
 
 

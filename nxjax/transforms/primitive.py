@@ -24,10 +24,10 @@ from nxjax.trace.core import (
     Array,
     Arrays,
     Dims,
-    Linear,
     Op,
     Tangents,
     Tracer,
+    UndefinedPrimal,
     current_compiler,
     current_trace,
     find_op,
@@ -365,7 +365,7 @@ def _as_type(x: Any) -> ArrayType:
 
 
 def _tangent(op: Op, t: Any) -> Array | None:
-    return None if t is None or isinstance(t, (Zero, Linear)) else as_value(t, op.name)
+    return None if t is None or isinstance(t, (Zero, UndefinedPrimal)) else as_value(t, op.name)
 
 
 def _dim(d: Any) -> int | None:

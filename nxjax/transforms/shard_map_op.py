@@ -26,7 +26,7 @@ from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import insert_dim
 from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Program, run
@@ -197,7 +197,7 @@ class ShardMap(Nested):
     def transpose(self, cts: Tangents, *args: Any, **params: Any) -> Tangents:
         p = ShardMapParams(**params)
         program, mesh = p.program, p.mesh
-        linear = tuple(isinstance(x, Linear) for x in args)
+        linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
         others, nonzero = [not l for l in linear], not_none_mask(cts)
 
         def unmentioned(spec: PartitionSpec) -> Axes:

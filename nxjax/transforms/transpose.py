@@ -18,7 +18,7 @@ from nxjax.ops.convert import cast
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value, type_of
-from nxjax.trace.core import Array, Arrays, Linear, Tangents, current_trace, run_in_trace
+from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal, current_trace, run_in_trace
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -78,7 +78,7 @@ def _backward(program: Program, args: Sequence[Array | None], cts: Tangents) -> 
                 fix=e.op.instead_of_transpose,
                 source=e.source,
             )
-        operands = [Linear(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
+        operands = [UndefinedPrimal(a.type) if isinstance(a, Var) and a in linear else value(a) for a in e.inputs]
         source = e.source
         if source is not None and current_settings().mode is not None:
             source = source.noted(f"the backward pass of {source.note.removeprefix(DERIVATIVE) or e.op.name}")

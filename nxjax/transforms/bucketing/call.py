@@ -14,7 +14,7 @@ from typing import Any, Final, final
 from nxjax.errors import LoweringError
 from nxjax.ops.base import check_operands, require
 from nxjax.trace import dtypes
-from nxjax.trace.core import EVAL, Array, Arrays, Dims, Linear, Tangents, Tracer, current_trace
+from nxjax.trace.core import EVAL, Array, Arrays, Dims, Tangents, Tracer, UndefinedPrimal, current_trace
 from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
@@ -248,7 +248,7 @@ class BucketedCall(NestedCall):
         self, cts: Tangents, *args: Any, programs: Programs, domain: Domain, known: tuple[Size, ...]
     ) -> Tangents:
         k = len(domain.ranges)
-        linear = tuple(isinstance(x, Linear) for x in args)
+        linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
         nonzero = not_none_mask(cts)
         back, consts = open_constants([transpose_program(p, linear[k:], nonzero) for p in programs], domain)
         given = [x for x, l in zip(args[k:], linear[k:], strict=True) if not l]

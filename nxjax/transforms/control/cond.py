@@ -27,7 +27,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
-from nxjax.trace.core import Array, Arrays, Dims, Linear, Tangents, use
+from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
@@ -143,7 +143,7 @@ class Cond(Nested):
         return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
 
     def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches) -> Any:
-        linear = tuple(isinstance(x, Linear) for x in args)
+        linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
         nonzero = not_none_mask(cts)
         # A result varies where it does in any branch, and so does its cotangent in all.
         vmas = [

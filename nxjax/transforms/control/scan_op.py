@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, check_carry, check_operands, require, zeros
-from nxjax.trace.core import Array, Arrays, Linear, Tangents, use
+from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal, use
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Literal, Program, Var, run
 from nxjax.trace.stage import stage
@@ -93,7 +93,7 @@ class Scan(LoopOp):
         return tuple(merge_by_mask(out, trace.write(self, inputs, {"loop": rest}), cut.known_out))
 
     def transpose(self, cts: Tangents, *args: Any, loop: LoopParams) -> Tangents:
-        given = tuple(isinstance(x, Linear) for x in args)
+        given = tuple(isinstance(x, UndefinedPrimal) for x in args)
         _, linear = loop.fixed_point(
             given, lambda m: (None, mask_or(m.carry, dependent_results(loop.body, m.body_inputs)[: loop.num_carry]))
         )
