@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nxjax.lower.ipu.formats import poplar
-from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Step, Switch, Variable, View, While
+from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Step, Switch, Variable, VariableView, While
 
 
 def files(program: IpuProgram, name: str) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def _names(program: IpuProgram) -> dict[int, str]:
     return found
 
 
-def _view(view: View, names: dict[int, str]) -> str:
+def _view(view: VariableView, names: dict[int, str]) -> str:
     name = names[id(view.variable)]
     return name if view.whole else f"{name}[{view.offset} + {list(view.shape)} by {list(view.strides)}]"
 

@@ -26,7 +26,7 @@ from nxjax.lower.ipu.program import (
     Step,
     Switch,
     Variable,
-    View,
+    VariableView,
     While,
 )
 
@@ -164,5 +164,5 @@ class IpuEngine:
         }
         return self.how.prepare(g.codelet, len(g.tiles), places, g.attributes)
 
-    def _strided(self, view: View) -> Strided:
+    def _strided(self, view: VariableView) -> Strided:
         return Strided(self.memory[id(view.variable)], view.offset, view.shape, view.strides)

@@ -12,7 +12,7 @@ from typing import final
 
 import numpy as np
 
-from nxjax.lower.ipu.program import NDArray, Shape, Variable, View
+from nxjax.lower.ipu.program import NDArray, Shape, Variable, VariableView
 
 
 @final
@@ -177,7 +177,7 @@ def covered(groups: NDArray, starts: NDArray, stops: NDArray, size: int, count: 
     return found
 
 
-def view_ranges(view: View) -> tuple[NDArray, NDArray]:
+def view_ranges(view: VariableView) -> tuple[NDArray, NDArray]:
     """Elements of a view in its own order, as ranges: begins and ends."""
     if not view.size:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -11,7 +11,7 @@ from typing import final
 
 import numpy as np
 
-from nxjax.lower.ipu.program import Boxes, Copy, Execute, NDArray, Variable, View
+from nxjax.lower.ipu.program import Boxes, Copy, Execute, NDArray, Variable, VariableView
 
 
 @final
@@ -63,7 +63,7 @@ class Likeness:
         return found[1]
 
 
-def _view(view: View, slot: int) -> bytes:
+def _view(view: VariableView, slot: int) -> bytes:
     return repr((slot, view.offset, view.shape, view.strides)).encode()
 
 

@@ -1,7 +1,7 @@
 """What a rule writes an IPU program with: variables, compute sets, copies, loop bodies.
 
-Knows no op: a rule gets the `View`s of its operands and gives `View`s. Running a whole program on views is `lower`'s,
-which hands itself in.
+Knows no op: a rule gets a `VariableView` for each operand and gives some. Running a whole program on views is
+`lower`'s, which hands itself in.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from nxjax.lower.ipu.program import (
     Shape,
     Step,
     Variable,
-    View,
+    VariableView,
     row_major,
 )
 from nxjax.trace.program import Program
@@ -68,7 +68,7 @@ class IpuOptions:
     stochastic_rounding: bool = False
 
 
-Run = Callable[["Builder", Program, Sequence[View]], list[View]]
+Run = Callable[["Builder", Program, Sequence[VariableView]], list[VariableView]]
 
 
 @final
@@ -133,7 +133,7 @@ class Builder:
         n = self._names[base] = self._names.get(base, 0) + 1
         return f"{base}.{n}"
 
-    def constant(self, value: Any, dtype: Any = None) -> View:
+    def constant(self, value: Any, dtype: Any = None) -> VariableView:
         """A constant. What repeats along a dimension is kept once; equal constants are one variable."""
         data = np.asarray(value, dtype)
         strides: list[int] = []
@@ -153,9 +153,9 @@ class Builder:
             found = self.variable(kept.shape, kept.dtype, None, name, "constant", kept.copy())
             if key:
                 self._constants[key] = found
-        return View(found, 0, data.shape, tuple(strides))
+        return VariableView(found, 0, data.shape, tuple(strides))
 
-    def known(self, view: View) -> NDArray | None:
+    def known(self, view: VariableView) -> NDArray | None:
         """The elements of a view of a constant, else None."""
         value = view.variable.value
         if view.variable.role != "constant" or value is None:
@@ -163,7 +163,7 @@ class Builder:
         places = Boxes(np.asarray([view.offset], np.int64), view.shape, view.strides).elements()[0]
         return value.reshape(-1)[places] if view.size else np.zeros(view.shape, view.dtype)
 
-    def uniform(self, view: View) -> Any:
+    def uniform(self, view: VariableView) -> Any:
         """The one value of a view that repeats a constant's element, as a NumPy scalar; else None."""
         value = view.variable.value
         if view.variable.role != "constant" or value is None or not view.size:
@@ -193,7 +193,7 @@ class Builder:
             self.fixed.update(id(e.variable) for g in kept for e in g.edges.values())
             self.steps.append(Execute(name or self.op, kept, self.source, self.scope))
 
-    def copy(self, pairs: Sequence[tuple[View, View]], name: str = "") -> None:
+    def copy(self, pairs: Sequence[tuple[VariableView, VariableView]], name: str = "") -> None:
         """One exchange phase of (source, target) pairs of equal shapes. Empty pairs are left out."""
         kept = tuple((s, t) for s, t in pairs if t.size)
         for s, t in kept:
@@ -202,25 +202,29 @@ class Builder:
             self.fixed.update(id(v.variable) for pair in kept for v in pair)
             self.steps.append(Copy(kept, name or self.op, self.source, self.scope))
 
-    def materialize(self, view: View, pieces: Sequence[MappedRegion] | None = None, name: str = "") -> View:
+    def materialize(
+        self, view: VariableView, pieces: Sequence[MappedRegion] | None = None, name: str = ""
+    ) -> VariableView:
         """``view`` as a variable of its own, in row-major order; the same view if it is one already.
 
         With ``pieces`` it is always a new variable that lies there.
         """
         if view.whole and pieces is None:
-            return view if view.variable.shape == view.shape else View(view.variable, 0, view.shape, view.strides)
+            return (
+                view if view.variable.shape == view.shape else VariableView(view.variable, 0, view.shape, view.strides)
+            )
         target = self.variable(view.shape, view.dtype, pieces, name).view()
         self.copy([(view, target)], name)
         return target
 
-    def reshaped(self, view: View, shape: Sequence[int]) -> View:
+    def reshaped(self, view: VariableView, shape: Sequence[int]) -> VariableView:
         """``view`` in another shape: free where its strides allow it, else copied."""
         shape = tuple(shape)
         strides = regrouped(view.shape, view.strides, shape)
         if strides is None:
             view = self.materialize(view)
             strides = row_major(shape)
-        return View(view.variable, view.offset, shape, strides)
+        return VariableView(view.variable, view.offset, shape, strides)
 
     @contextmanager
     def block(self) -> Generator[list[Step]]:
@@ -243,12 +247,12 @@ class Builder:
 
     # --- programs ---
 
-    def program(self, program: Program, xs: Sequence[View]) -> list[View]:
+    def program(self, program: Program, xs: Sequence[VariableView]) -> list[VariableView]:
         """The steps of ``program``, written in place."""
         assert self._run is not None
         return self._run(self, program, xs)
 
-    def inline(self, function: Callable[..., Any], xs: Sequence[View], **params: Any) -> Any:
+    def inline(self, function: Callable[..., Any], xs: Sequence[VariableView], **params: Any) -> Any:
         """The steps of a function of values: what a rule uses to say itself in smaller ops."""
         many: list[bool] = []
 

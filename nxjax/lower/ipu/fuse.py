@@ -14,7 +14,7 @@ from nxjax.kernels.ipu.expression import Node, literal, supported
 from nxjax.lower.ipu import wide
 from nxjax.lower.ipu.builder import Builder, Unsupported, no_dtype
 from nxjax.lower.ipu.lazy import Lazy, Value
-from nxjax.lower.ipu.program import Group, View
+from nxjax.lower.ipu.program import Group, VariableView
 from nxjax.lower.ipu.spread import spread
 from nxjax.trace.program import Equation
 
@@ -42,7 +42,7 @@ class Fuser:
             if x.shape != out.shape:
                 # A scalar beside arrays, as in clamp.
                 x = self.force_one(x)
-                x = View(x.variable, x.offset, out.shape, (0,) * len(out.shape))
+                x = VariableView(x.variable, x.offset, out.shape, (0,) * len(out.shape))
             xs.append(x)
         deep = [x for x in xs if isinstance(x, Lazy) and x.view is None and x.depth >= LONGEST]
         if deep:
@@ -53,9 +53,9 @@ class Fuser:
                 x.refs += 1
         return y
 
-    def force_one(self, value: Value) -> View:
+    def force_one(self, value: Value) -> VariableView:
         """The elements of a value."""
-        if isinstance(value, View):
+        if isinstance(value, VariableView):
             return value
         if value.view is None:
             self.force([value])
@@ -101,7 +101,7 @@ class Fuser:
                 # Halve it: what the first half computes for the second is a result of its own.
                 self._halve(part)
         groups: list[Group] = []
-        done: list[tuple[Lazy, View]] = []
+        done: list[tuple[Lazy, VariableView]] = []
         for part in _parts(_ancestors([r for r in roots if r.view is None])):
             found, outputs = self._write(part, set(roots))
             groups += found
@@ -126,7 +126,7 @@ class Fuser:
             if _too_large(again):
                 self._halve(again)
 
-    def _write(self, part: list[Lazy], roots: set[Lazy]) -> tuple[list[Group], list[tuple[Lazy, View]]]:
+    def _write(self, part: list[Lazy], roots: set[Lazy]) -> tuple[list[Group], list[tuple[Lazy, VariableView]]]:
         """The vertices of one connected part, and the views of what it gives."""
         inside: dict[Lazy, int] = dict.fromkeys(part, 0)
         for y in part:
@@ -135,7 +135,7 @@ class Fuser:
                     inside[x] += 1
         # What nothing can hold is computed again where it is needed again.
         outputs = [y for y in part if y in roots or (y.refs > inside[y] and not wide.is_wide(y.dtype))]
-        leaves: list[View] = []
+        leaves: list[VariableView] = []
         nodes: list[Node] = []
         place: dict[Any, int] = {}
         for view in _leaves(part):
@@ -146,7 +146,7 @@ class Fuser:
         for y in part:
             operands: list[int] = []
             for x in y.xs:
-                view = x if isinstance(x, View) else x.view
+                view = x if isinstance(x, VariableView) else x.view
                 if view is None:
                     operands.append(place[x])
                     continue
@@ -160,7 +160,7 @@ class Fuser:
             nodes.append(
                 literal(y.params["value"], y.dtype) if known else Node(y.name, tuple(operands), y.dtype, y.params)
             )
-        views: list[View] = []
+        views: list[VariableView] = []
         for y in outputs:
             with self.b.at(y.name, y.source, y.scope):
                 views.append(self.b.variable(y.shape, y.dtype, (), self.b.fresh(y.name)).view())
@@ -168,7 +168,7 @@ class Fuser:
         return groups, list(zip(outputs, views, strict=True))
 
 
-def _settle(value: Lazy, view: View) -> None:
+def _settle(value: Lazy, view: VariableView) -> None:
     """The value is computed: what it was made of is not needed for it any more."""
     value.view = view
     stack = [value]
@@ -221,16 +221,16 @@ def _too_large(part: Sequence[Lazy]) -> bool:
     return len(part) > 1 and (len(part) > MOST_NODES or len(_leaves(part)) > MOST_LEAVES)
 
 
-def _leaves(part: Sequence[Lazy]) -> list[View]:
+def _leaves(part: Sequence[Lazy]) -> list[VariableView]:
     """The views that a part reads, each once."""
-    found: dict[Any, View] = {}
+    found: dict[Any, VariableView] = {}
     for y in part:
         for x in y.xs:
-            view = x if isinstance(x, View) else x.view
+            view = x if isinstance(x, VariableView) else x.view
             if view is not None:
                 found.setdefault(_key(view), view)
     return list(found.values())
 
 
-def _key(view: View) -> Any:
+def _key(view: VariableView) -> Any:
     return id(view.variable), view.offset, view.strides

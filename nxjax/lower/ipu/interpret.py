@@ -23,7 +23,7 @@ from nxjax.lower.ipu.program import (
     Step,
     Switch,
     Variable,
-    View,
+    VariableView,
     While,
 )
 
@@ -101,7 +101,7 @@ class IpuInterpreter:
     def _scalar(self, v: Variable) -> Any:
         return self.memory[id(v)][0]
 
-    def _read(self, view: View) -> NDArray:
+    def _read(self, view: VariableView) -> NDArray:
         return self.memory[id(view.variable)][_elements(view)]
 
     def _execute(self, step: Execute) -> None:
@@ -124,5 +124,5 @@ class IpuInterpreter:
         return g.codelet.meaning(arrays, g.attributes)
 
 
-def _elements(view: View) -> NDArray:
+def _elements(view: VariableView) -> NDArray:
     return Boxes(np.asarray([view.offset], np.int64), view.shape, view.strides).elements()[0]

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import Source
-from nxjax.lower.ipu.program import Shape, View
+from nxjax.lower.ipu.program import Shape, VariableView
 
 
 @final
@@ -42,7 +42,7 @@ class Lazy:
         self.source = source
         self.scope = scope
         self.refs = 0
-        self.view: View | None = None
+        self.view: VariableView | None = None
         self.bounds: tuple[float, float] | None = None
         self.depth = 1 + max((x.depth for x in xs if isinstance(x, Lazy) and x.view is None), default=0)
 
@@ -51,4 +51,4 @@ class Lazy:
         return math.prod(self.shape)
 
 
-Value = View | Lazy
+Value = VariableView | Lazy

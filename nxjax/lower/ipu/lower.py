@@ -1,7 +1,7 @@
 """Program -> IpuProgram: walks the equations and hands each to its rule, its expansion, or the error.
 
-Knows no op but by its name in the table of rules. Values on the way are `View`s, or `Lazy` ones: elementwise work that
-has not been written yet, so that whole chains become one vertex.
+Knows no op but by its name in the table of rules. Values on the way are `VariableView`s, or `Lazy` ones:
+elementwise work that has not been written yet, so that whole chains become one vertex.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nxjax.lower.ipu.builder import Builder, IpuOptions, Unsupported, no_dtype
 from nxjax.lower.ipu.fuse import Fuser
 from nxjax.lower.ipu.keys import as_words, is_key, on_words, view_type
 from nxjax.lower.ipu.lazy import Lazy, Value
-from nxjax.lower.ipu.program import IpuProgram, Variable, View
+from nxjax.lower.ipu.program import IpuProgram, Variable, VariableView
 from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.ipu.rules.refused import REASONS
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -84,14 +84,14 @@ class _Lowering:
         views = [self.fuser.force_one(v) for v in values]
         aliases = _matched(program, views, inputs, donate)
         outputs: list[Variable] = []
-        writes: list[tuple[View, View]] = []
+        writes: list[tuple[VariableView, VariableView]] = []
         for i, view in enumerate(views):
             if i in aliases:
                 state = inputs[aliases[i]]
                 state.role = "state"
                 outputs.append(state)
                 if view.variable is not state or not view.whole:
-                    writes.append((view, View(state, 0, view.shape, state.view().strides)))
+                    writes.append((view, VariableView(state, 0, view.shape, state.view().strides)))
                 continue
             taken = view.variable.role == "output" and view.variable.shape != view.shape
             if not view.whole or taken or view.variable.role in ("input", "constant", "state"):
@@ -125,7 +125,7 @@ class _Lowering:
 
     # --- walking ---
 
-    def run(self, b: Builder, program: Program, xs: Sequence[View]) -> list[View]:
+    def run(self, b: Builder, program: Program, xs: Sequence[VariableView]) -> list[VariableView]:
         """The program on views, everything that it gives written."""
         values = self._values(program, xs)
         self.fuser.force(values)
@@ -302,7 +302,7 @@ class _Lowering:
         if isinstance(x, Lazy) and x.name == "literal":
             return Lazy(x.name, (), x.params, shape, x.dtype, x.source, x.scope)
         view = self.fuser.force_one(self._stored(x))
-        spread = View(view.variable, view.offset, shape, (0,) * len(shape))
+        spread = VariableView(view.variable, view.offset, shape, (0,) * len(shape))
         return wide.converted(self.b, spread, x.dtype, wide.bounds_of(x)) if wide.is_wide(x.dtype) else spread
 
     def _error(self, name: str) -> LoweringError:
@@ -334,7 +334,7 @@ def _of_quantized(e: Equation) -> Unsupported:
 
 
 def _matched(
-    program: Program, views: Sequence[View], inputs: Sequence[Variable], donate: Sequence[int]
+    program: Program, views: Sequence[VariableView], inputs: Sequence[Variable], donate: Sequence[int]
 ) -> dict[int, int]:
     """Output number -> donated input of its type, each once, in order."""
     found: dict[int, int] = {}

@@ -132,9 +132,9 @@ class Variable:
             self._tiles = found
         return self._tiles
 
-    def view(self) -> View:
+    def view(self) -> VariableView:
         """The whole variable."""
-        return View(self, 0, self.shape, row_major(self.shape))
+        return VariableView(self, 0, self.shape, row_major(self.shape))
 
 
 def row_major(shape: Shape) -> Shape:
@@ -153,7 +153,7 @@ def row_major(shape: Shape) -> Shape:
 
 @final
 @dataclass(frozen=True, eq=False)
-class View:
+class VariableView:
     """Elements of a variable in another order: slices, transposes, broadcasts and reversals cost nothing until read.
 
     Element (i0, i1, ...) is the variable's element ``offset + i0 * strides[0] + ...``.
@@ -244,7 +244,7 @@ class Copy:
     No target overlaps another target, or a source.
     """
 
-    pairs: tuple[tuple[View, View], ...]  # (source, target)
+    pairs: tuple[tuple[VariableView, VariableView], ...]  # (source, target)
     name: str = ""
     source: Source | None = None
     scope: str = ""

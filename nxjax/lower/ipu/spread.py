@@ -24,7 +24,7 @@ from nxjax.lower.ipu.program import (
     NDArray,
     Shape,
     Variable,
-    View,
+    VariableView,
     row_major,
 )
 
@@ -35,7 +35,11 @@ MOST_BOXES: Final = 4
 
 
 def spread(
-    b: Builder, leaves: Sequence[View], nodes: Sequence[Node], outputs: Sequence[int], views: Sequence[View]
+    b: Builder,
+    leaves: Sequence[VariableView],
+    nodes: Sequence[Node],
+    outputs: Sequence[int],
+    views: Sequence[VariableView],
 ) -> list[Group]:
     """Vertices that compute the views from the leaves, and places for the views' variables.
 
@@ -132,7 +136,7 @@ def _fresh(b: Builder, size: Shape, strides: Sequence[Shape], width: int) -> lis
     return [(starts, part, (b.first + place).astype(np.int32)) for starts, part, place in grid(size, splits)]
 
 
-def _reused(b: Builder, leaves: Sequence[View], size: Shape, strides: Sequence[Shape]) -> list[Box] | None:
+def _reused(b: Builder, leaves: Sequence[VariableView], size: Shape, strides: Sequence[Shape]) -> list[Box] | None:
     """The boxes of the largest operand that is a whole variable, if they are good ones for this work."""
     rows = row_major(size)
     whole = [x for x, steps in zip(leaves, strides, strict=True) if x.whole and steps == rows]

@@ -22,7 +22,7 @@ from nxjax.lower.ipu.program import (
     Step,
     Switch,
     Variable,
-    View,
+    VariableView,
     While,
     inside,
 )
@@ -167,7 +167,7 @@ class _Verifier:
             _need(not clash, f"copy {step.name}: a target overlaps a source", source.variable.name)
 
 
-def _boxes(view: View) -> Boxes:
+def _boxes(view: VariableView) -> Boxes:
     return Boxes(np.asarray([view.offset], np.int64), view.shape, view.strides)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.lazy import Lazy, Value
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.ops.base import Moves
 from nxjax.ops.rounding import AWAY_FROM_ZERO
 from nxjax.trace.program import Equation, Literal, Var
@@ -80,7 +80,7 @@ def constant(b: Builder, data: np.ndarray[Any, Any]) -> Lazy | None:
     return converted(b, b.constant(narrow), data.dtype, bounds)
 
 
-def stored(x: Lazy) -> Lazy | View | None:
+def stored(x: Lazy) -> Lazy | VariableView | None:
     """What a 64-bit value is as one that tiles hold: an int32 or float32 value, or None if it does not fit."""
     if x.name == "convert_element_type" and x.xs and x.xs[0].dtype in (INT, SINGLE):
         return x.xs[0] if (x.xs[0].dtype == INT) == (x.dtype in INTEGERS) else None
@@ -236,7 +236,7 @@ class WideOps:
         self.b, self.like = b, like
 
     def _value(self, x: Any) -> Value:
-        if isinstance(x, (View, Lazy)):
+        if isinstance(x, (VariableView, Lazy)):
             return x
         at = self.like
         return Lazy("literal", (), {"value": np.int64(x)}, at.shape, INTEGERS[0], at.source, at.scope)
@@ -273,7 +273,7 @@ def of_dtype(dtype: np.dtype[Any]) -> Bounds:
 
 def bounds_of(x: Value) -> Bounds:
     """Numbers that no element is below or above."""
-    if isinstance(x, View):
+    if isinstance(x, VariableView):
         value = x.variable.value
         if x.variable.role == "constant" and value is not None and value.size and value.dtype.kind in "iu":
             return int(value.min()), int(value.max())

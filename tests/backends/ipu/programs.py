@@ -16,7 +16,7 @@ from nxjax.lower.ipu.program import (
     Repeat,
     Switch,
     Variable,
-    View,
+    VariableView,
     While,
 )
 from tests.backends.ipu.toys import Less, add, boxes, toy_system, variable
@@ -59,13 +59,13 @@ def programs(draw, tiles: int = 4) -> IpuProgram:
         if kind == "add":
             step = add(x, y, draw(st.integers(0, 3)) / 2)
         elif kind == "reverse":
-            step = Copy(((View(x, SIZE - 1, (SIZE,), (-1,)), y.view()),))
+            step = Copy(((VariableView(x, SIZE - 1, (SIZE,), (-1,)), y.view()),))
         elif kind == "part" and (y in written or y in (state,)):
             n = draw(st.integers(1, SIZE - 1))
-            step = Copy(((View(x, 0, (n,), (1,)), View(y, SIZE - n, (n,), (1,))),))
+            step = Copy(((VariableView(x, 0, (n,), (1,)), VariableView(y, SIZE - n, (n,), (1,))),))
             return [step]
         else:
-            step = Copy(((View(x, 3, (SIZE,), (0,)), y.view()),))
+            step = Copy(((VariableView(x, 3, (SIZE,), (0,)), y.view()),))
         written.add(y)
         return [step]
 

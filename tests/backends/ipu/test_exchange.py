@@ -19,7 +19,7 @@ from nxjax.lower.ipu.program import (
     Group,
     MappedRegion,
     Variable,
-    View,
+    VariableView,
     row_major,
 )
 from tests.backends.ipu.toys import Add, Sum, add, boxes, toy_system, variable
@@ -106,12 +106,12 @@ def test_between_ipus():
 def test_copies():
     e = Exchange(toy_system())
     x, y = variable("x", (4, 4)), variable("y", (4, 4))
-    t = e.of_copy(Copy(((View(x, 0, (4, 4), (1, 4)), y.view()),)))
+    t = e.of_copy(Copy(((VariableView(x, 0, (4, 4), (1, 4)), y.view()),)))
     # Every tile holds a row, and takes three elements of its column from others.
     assert t.received.tolist() == [12] * 4 and t.copied.tolist() == [4] * 4 and t.sent.tolist() == [12] * 4
     # A scalar to all: sent once.
     s = Variable("s", (), np.dtype("float32"), single((), 0))
-    t = e.of_copy(Copy(((View(s, 0, (4, 4), (0, 0)), y.view()),)))
+    t = e.of_copy(Copy(((VariableView(s, 0, (4, 4), (0, 0)), y.view()),)))
     assert t.received.tolist() == [0, 16, 16, 16] and t.sent.tolist() == [4, 0, 0, 0]
 
 
@@ -226,9 +226,9 @@ def test_copies_element_by_element(data):
     e = Exchange(toy_system(4, 2))
     shape = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
     x, y = mapped(draw, shape, 8), mapped(draw, shape[::-1], 8)
-    source = View(x, 0, shape[::-1], row_major(shape)[::-1])
+    source = VariableView(x, 0, shape[::-1], row_major(shape)[::-1])
     if draw(st.booleans()):
-        source = View(x, draw(st.integers(0, x.size - 1)), shape[::-1], (0, 0))
+        source = VariableView(x, draw(st.integers(0, x.size - 1)), shape[::-1], (0, 0))
     t = e.of_copy(Copy(((source, y.view()),)))
     start = np.zeros(1, np.int64) + source.offset
     at = Boxes(start, source.shape, source.strides).elements().ravel()

@@ -10,7 +10,7 @@ from nxjax.backends.ipu.exchange import Exchange
 from nxjax.backends.ipu.model import CycleModel
 from nxjax.kernels.ipu.chip import SYSTEMS
 from nxjax.lower.ipu.lower import lower
-from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, View
+from nxjax.lower.ipu.program import Copy, Execute, IpuProgram, VariableView
 from tests.backends.ipu.programs import programs
 from tests.backends.ipu.toys import add, toy_system, variable
 
@@ -53,7 +53,7 @@ def test_what_differs_is_told_apart():
     key = e.likeness.step
     assert key(add(x, y)) == key(add(y, z))
     different = [add(x, y), add(x, y, 2.0), add(wide, y), add(x, x), Copy(((x.view(), y.view()),))]
-    different.append(Copy(((View(x, 15, (16,), (-1,)), y.view()),)))
+    different.append(Copy(((VariableView(x, 15, (16,), (-1,)), y.view()),)))
     assert len({key(s) for s in different}) == len(different)
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from nxjax.lower.ipu.builder import Builder, Unsupported, collapsed, regrouped
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Boxes, Copy, View
+from nxjax.lower.ipu.program import Boxes, Copy, VariableView
 from tests.lower.ipu.cases import TINY
 
 
@@ -54,7 +54,7 @@ def test_materialize_makes_one_copy_or_none():
     b = Builder(TINY)
     x = b.variable((4, 3), np.float32).view()
     assert b.materialize(x) is x
-    turned = View(x.variable, 0, (3, 4), (1, 3))
+    turned = VariableView(x.variable, 0, (3, 4), (1, 3))
     y = b.materialize(turned)
     assert y.whole
     assert [type(s) for s in b.steps] == [Copy]

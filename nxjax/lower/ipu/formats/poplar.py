@@ -28,7 +28,7 @@ from nxjax.lower.ipu.program import (
     Step,
     Switch,
     Variable,
-    View,
+    VariableView,
     While,
 )
 
@@ -190,7 +190,7 @@ class _Writer:
                 found.append(f"{{{_string(a.name)}, {text}}}")
         return "{" + ", ".join(found) + "}"
 
-    def view(self, v: View) -> str:
+    def view(self, v: VariableView) -> str:
         if v.whole:
             return self.name(v.variable)
         return f"nx::box({self.name(v.variable)}, {v.offset}, {_list(v.shape)}, {_list(v.strides)})"

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.base import like
 from nxjax.ops.bitwise import or_, shift_left, shift_right_logical
@@ -25,7 +25,7 @@ def supports(e: Equation) -> bool:
     return all(t.dtype.name in CTYPES for t in (e.inputs[0].type, e.outputs[0].type))
 
 
-def bitcast(b: Builder, e: Equation, x: View) -> View:
+def bitcast(b: Builder, e: Equation, x: VariableView) -> VariableView:
     out = e.outputs[0].type
     old, new = x.dtype.itemsize, out.dtype.itemsize
     wide, narrow = np.dtype(f"uint{8 * max(old, new)}"), np.dtype(f"uint{8 * min(old, new)}")

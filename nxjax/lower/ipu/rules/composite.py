@@ -10,7 +10,7 @@ from typing import Any, Final
 from nxjax.kernels.ipu.rows import Norm, NormKind, Softmax, SoftmaxKind
 from nxjax.kernels.ipu.spec import Codelet
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.rows import by_rows, cycles, fits
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.composite_softmax import AlongAxis
@@ -30,13 +30,13 @@ def supports(e: Equation) -> bool:
     return all(a.type.dtype.name in ("float32", "float16") for a in e.inputs)
 
 
-def _expanded(b: Builder, e: Equation, xs: Sequence[View]) -> Any:
+def _expanded(b: Builder, e: Equation, xs: Sequence[VariableView]) -> Any:
     return b.inline(e.op.expand, xs, **e.params)
 
 
-def _axes_last(x: View, axes: Sequence[int]) -> tuple[View, list[int]]:
+def _axes_last(x: VariableView, axes: Sequence[int]) -> tuple[VariableView, list[int]]:
     order = [*(d for d in range(len(x.shape)) if d not in axes), *axes]
-    moved = View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+    moved = VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
     return moved, order
 
 
@@ -49,7 +49,7 @@ def _worth(b: Builder, codelet: Codelet, rows: int, n: int, bytes_each: int, att
     return alone <= EXPANDED + alone * min(rows, b.tiles) // b.tiles
 
 
-def softmax(b: Builder, e: Equation, x: View) -> View:
+def softmax(b: Builder, e: Equation, x: VariableView) -> VariableView:
     along = isinstance(e.op, AlongAxis)
     axes: tuple[int, ...] = (e.params["axis"],) if along else e.params["axes"]
     out = e.outputs[0].type
@@ -67,10 +67,10 @@ def softmax(b: Builder, e: Equation, x: View) -> View:
         return b.reshaped(y, out.shape)
     y = b.reshaped(y, moved.shape)
     back = [order.index(d) for d in range(len(order))]
-    return View(y.variable, y.offset, out.shape, tuple(y.strides[d] for d in back))
+    return VariableView(y.variable, y.offset, out.shape, tuple(y.strides[d] for d in back))
 
 
-def norm(b: Builder, e: Equation, x: View, *parameters: View) -> View:
+def norm(b: Builder, e: Equation, x: VariableView, *parameters: VariableView) -> VariableView:
     axes: tuple[int, ...] = e.params["axis"]
     n = math.prod(x.shape[d] for d in axes)
     if not x.size or len({p.dtype for p in parameters}) != 1:
@@ -85,11 +85,11 @@ def norm(b: Builder, e: Equation, x: View, *parameters: View) -> View:
     ins = {"x": b.reshaped(moved, (rows, n))}
     for name, p in zip(("scale", "bias"), parameters, strict=False):
         line = b.reshaped(p, (n,))
-        ins[name] = View(line.variable, line.offset, (rows, n), (0, line.strides[0]))
+        ins[name] = VariableView(line.variable, line.offset, (rows, n), (0, line.strides[0]))
     y = by_rows(b, codelet, ins, {"y": ((n,), x.dtype)}, attributes, once=("scale", "bias"))["y"]
     y = b.reshaped(y, moved.shape)
     back = [order.index(d) for d in range(len(order))]
-    return View(y.variable, y.offset, x.shape, tuple(y.strides[d] for d in back))
+    return VariableView(y.variable, y.offset, x.shape, tuple(y.strides[d] for d in back))
 
 
 RULES: Final = {

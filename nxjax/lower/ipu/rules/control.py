@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, View, While, row_major
+from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, VariableView, While, row_major
 from nxjax.lower.ipu.rules.carry import assign, copied, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.lower.ipu.rules.take import put, table_pieces, take
@@ -27,7 +27,7 @@ from nxjax.transforms.control.cond import choose
 from nxjax.transforms.control.loop import LoopParams
 
 
-def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def while_(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     loop: LoopParams = e.params["loop"]
     operands = loop.split(xs)
     operands = operands._replace(carry=[kept(b, x) for x in operands.carry])
@@ -41,7 +41,7 @@ def while_(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
     return tuple(operands.carry)
 
 
-def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def scan(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     loop: LoopParams = e.params["loop"]
     length, reverse = loop.length, loop.reverse
     _, consts, init, sequences = loop.split(xs)
@@ -60,7 +60,7 @@ def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
         for column, y in zip(columns, ys, strict=True):
             if column.size:
                 width = math.prod(column.shape[1:])
-                table = View(column, 0, (1, length, width), row_major((1, length, width)))
+                table = VariableView(column, 0, (1, length, width), row_major((1, length, width)))
                 put(b, table, index, b.reshaped(y, (1, 1, width)), "set", column)
         step = wrap(np.int32(-1 if reverse else 1))
         next_one = b.inline(lambda i: add(i, step), [counter])
@@ -69,7 +69,7 @@ def scan(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
     return (*carry, *(c.view() for c in columns))
 
 
-def cond(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
+def cond(b: Builder, e: Equation, index: VariableView, *xs: VariableView) -> tuple[VariableView, ...]:
     branches: Sequence[Program] = e.params["branches"]
     if len(branches) == 1:
         return tuple(b.program(branches[0], xs))
@@ -94,13 +94,13 @@ def _in_range(index: Array, last: int) -> Array:
     return select_n(or_(lt(index, like(index, 0)), gt(index, like(index, last))), index, like(index, last))
 
 
-def _chosen(b: Builder, e: Equation, index: View, *xs: View) -> tuple[View, ...]:
+def _chosen(b: Builder, e: Equation, index: VariableView, *xs: VariableView) -> tuple[VariableView, ...]:
     """Each element has its own choice: all branches, then select."""
     columns = [b.program(branch, xs) for branch in e.params["branches"]]
     return tuple(b.inline(lambda i, *ys: choose(i, ys), [index, *choices]) for choices in zip(*columns, strict=True))
 
 
-def _as_table(b: Builder, x: View) -> View:
+def _as_table(b: Builder, x: VariableView) -> VariableView:
     """A sequence as [1, length, width], each tile with some columns of all steps."""
     shape = (x.shape[0], math.prod(x.shape[1:]))
     if not x.size:
@@ -109,7 +109,7 @@ def _as_table(b: Builder, x: View) -> View:
     covers = x.whole and x.variable.role in ("input", "constant")
     if not (covers and b.place(x.variable, pieces)):
         x = b.materialize(x, pieces)
-    return View(x.variable, x.offset, (1, *shape), row_major((1, *shape)))
+    return VariableView(x.variable, x.offset, (1, *shape), row_major((1, *shape)))
 
 
 def _column(b: Builder, shape: tuple[int, ...], dtype: Any) -> Variable:
@@ -127,14 +127,14 @@ def _dtype(v: Any) -> np.dtype[Any]:
     return np.dtype(np.uint32) if v.type.dtype == dtypes.key else v.type.dtype
 
 
-def linear_solve(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def linear_solve(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     counts: tuple[int, ...] = e.params["counts"]
     before, after = sum(counts[:2]), sum(counts)
     consts = xs[before : before + counts[2]]
     return tuple(b.program(e.params["programs"][2], [*consts, *xs[after:]]))
 
 
-def root(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def root(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     return tuple(b.program(e.params["solve"], xs[e.params["counts"][0] :]))
 
 

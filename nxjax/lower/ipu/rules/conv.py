@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder, Unsupported
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.products import convolved, padded
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.trace.program import Equation
@@ -16,7 +16,7 @@ from nxjax.trace.program import Equation
 SPATIAL: Final = 3
 
 
-def conv_general_dilated(b: Builder, e: Equation, x: View, w: View) -> View:
+def conv_general_dilated(b: Builder, e: Equation, x: VariableView, w: VariableView) -> VariableView:
     p = e.params
     lhs, rhs, out = p["dimension_numbers"]
     n = len(lhs) - 2
@@ -34,14 +34,14 @@ def conv_general_dilated(b: Builder, e: Equation, x: View, w: View) -> View:
     each_batch, each_in = batch // batches, features // groups
     outer = x.strides[lhs[1]] * each_in if groups > 1 else x.strides[lhs[0]] * each_batch
     g = groups * batches
-    inputs = View(
+    inputs = VariableView(
         x.variable,
         x.offset,
         (g, each_batch, *more, *(x.shape[d] for d in lhs[2:]), each_in),
         (outer, x.strides[lhs[0]], *(0,) * len(more), *(x.strides[d] for d in lhs[2:]), x.strides[lhs[1]]),
     )
     outs = w.shape[rhs[0]]
-    kernels = View(
+    kernels = VariableView(
         w.variable,
         w.offset,
         (g, outs // g, *more, *(w.shape[d] for d in rhs[2:]), w.shape[rhs[1]]),
@@ -59,11 +59,11 @@ def conv_general_dilated(b: Builder, e: Equation, x: View, w: View) -> View:
     # [groups, batch, spatial, out] -> batch, groups and out together, spatial, in the order of the result.
     spatial = range(5 - n, 5)
     order = (1, 0, 5, *spatial)
-    moved = View(y.variable, y.offset, tuple(y.shape[d] for d in order), tuple(y.strides[d] for d in order))
+    moved = VariableView(y.variable, y.offset, tuple(y.shape[d] for d in order), tuple(y.strides[d] for d in order))
     joined = b.reshaped(moved, (moved.shape[0], outs, *moved.shape[3:]))
     places = {d: i for i, d in enumerate(out)}
     final = [places[d] for d in range(len(out))]
-    return View(
+    return VariableView(
         joined.variable, joined.offset, tuple(joined.shape[d] for d in final), tuple(joined.strides[d] for d in final)
     )
 

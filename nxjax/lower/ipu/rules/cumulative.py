@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.kernels.ipu.scan import Cumulative, ScanKind
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, VariableView, row_major
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.cumulative import CUMULATIVE
@@ -26,7 +26,7 @@ def supports(e: Equation) -> bool:
     return e.inputs[0].type.dtype.name in ("float32", "int32", "uint32", "int16", "uint16", "int8", "uint8")
 
 
-def cumulative(b: Builder, e: Equation, x: View) -> View:
+def cumulative(b: Builder, e: Equation, x: VariableView) -> VariableView:
     axis: int = e.params["axis"]
     if not x.size:
         return x
@@ -35,7 +35,7 @@ def cumulative(b: Builder, e: Equation, x: View) -> View:
     return b.reshaped(_run(b, e, rows, bool(e.params.get("reverse", False))), x.shape)
 
 
-def _run(b: Builder, e: Equation, x: View, reverse: bool) -> View:
+def _run(b: Builder, e: Equation, x: VariableView, reverse: bool) -> VariableView:
     """[outer, n, inner] along the middle."""
     outer, n, inner = x.shape
     op: Any = e.op
@@ -79,7 +79,7 @@ def _run(b: Builder, e: Equation, x: View, reverse: bool) -> View:
     return cut(b.reshaped(y, (outer, whole, inner)), (0, start, 0), (outer, start + n, inner))
 
 
-def _local(b: Builder, e: Equation, x: View, reverse: bool) -> View:
+def _local(b: Builder, e: Equation, x: VariableView, reverse: bool) -> VariableView:
     """Rows that a tile has whole."""
     outer, n, inner = x.shape
     y = b.variable(x.shape, x.dtype, ())

@@ -8,13 +8,13 @@ from typing import Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.products import product
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.trace.program import Equation
 
 
-def dot_general(b: Builder, e: Equation, x: View, y: View) -> View:
+def dot_general(b: Builder, e: Equation, x: VariableView, y: VariableView) -> VariableView:
     (x_contract, y_contract), (x_batch, y_batch) = e.params["dimension_numbers"]
     x_free = [d for d in range(len(x.shape)) if d not in (*x_contract, *x_batch)]
     y_free = [d for d in range(len(y.shape)) if d not in (*y_contract, *y_batch)]
@@ -28,8 +28,8 @@ def dot_general(b: Builder, e: Equation, x: View, y: View) -> View:
     return b.reshaped(z, (*batch, *rows, *columns))
 
 
-def _transposed(x: View, order: tuple[int, ...]) -> View:
-    return View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+def _transposed(x: VariableView, order: tuple[int, ...]) -> VariableView:
+    return VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
 
 
 RULES: Final = {"dot_general": Rule(dot_general)}

@@ -11,14 +11,14 @@ import numpy as np
 from nxjax.kernels.ipu.linalg import Cholesky, Lu, TriangularSolve
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, NDArray, Shape, View
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, NDArray, Shape, VariableView
 from nxjax.lower.ipu.rules import portable
 from nxjax.lower.ipu.rules.rows import by_rows, fits
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.trace.program import Equation
 
 
-def _batch(b: Builder, x: View) -> View:
+def _batch(b: Builder, x: VariableView) -> VariableView:
     return b.reshaped(x, (math.prod(x.shape[:-2]), *x.shape[-2:]))
 
 
@@ -26,7 +26,7 @@ def _small(b: Builder, *sizes: int) -> bool:
     return fits(b, 4 * sum(sizes))
 
 
-def cholesky(b: Builder, e: Equation, x: View) -> View:
+def cholesky(b: Builder, e: Equation, x: VariableView) -> VariableView:
     n = x.shape[-1]
     if not x.size or x.dtype != np.float32 or not _small(b, 2 * n * n):
         return portable.cholesky(b, e, x)
@@ -34,7 +34,7 @@ def cholesky(b: Builder, e: Equation, x: View) -> View:
     return b.reshaped(y, x.shape)
 
 
-def triangular_solve(b: Builder, e: Equation, a: View, x: View) -> View:
+def triangular_solve(b: Builder, e: Equation, a: VariableView, x: VariableView) -> VariableView:
     p = e.params
     n = a.shape[-1]
     left = bool(p["left_side"])
@@ -50,7 +50,9 @@ def triangular_solve(b: Builder, e: Equation, a: View, x: View) -> View:
     return b.reshaped(y, x.shape)
 
 
-def _by_sides(b: Builder, codelet: TriangularSolve, a: View, x: View, split: list[tuple[int, int, int]]) -> View:
+def _by_sides(
+    b: Builder, codelet: TriangularSolve, a: VariableView, x: VariableView, split: list[tuple[int, int, int]]
+) -> VariableView:
     """Right-hand sides know nothing of each other: every tile has the matrix and some of them."""
     count, n = a.shape[:2]
     axis = 2 if codelet.left else 1
@@ -62,7 +64,7 @@ def _by_sides(b: Builder, codelet: TriangularSolve, a: View, x: View, split: lis
         first = np.tile(start + length * np.arange(many), count)
         sizes = (1, n, length) if codelet.left else (1, length, n)
 
-        def box(v: View, batch: NDArray = batch, first: NDArray = first, sizes: Shape = sizes) -> Boxes:
+        def box(v: VariableView, batch: NDArray = batch, first: NDArray = first, sizes: Shape = sizes) -> Boxes:
             return Boxes(v.offset + batch * v.strides[0] + first * v.strides[axis], sizes, v.strides)
 
         edges = {
@@ -78,7 +80,7 @@ def _by_sides(b: Builder, codelet: TriangularSolve, a: View, x: View, split: lis
     return y.view()
 
 
-def lu(b: Builder, e: Equation, x: View) -> tuple[View, ...]:
+def lu(b: Builder, e: Equation, x: VariableView) -> tuple[VariableView, ...]:
     m, n = x.shape[-2:]
     if not x.size or x.dtype != np.float32 or not _small(b, 2 * m * n):
         return portable.portable(b, e, x)

@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder, Unsupported
-from nxjax.lower.ipu.program import View, While
+from nxjax.lower.ipu.program import VariableView, While
 from nxjax.lower.ipu.rules.carry import assign, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops import arithmetic, bitwise, compare, reduce
@@ -49,7 +49,7 @@ class TypedView:
 
     __slots__ = ("type", "view")
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: VariableView) -> None:
         self.view = view
         self.type = ArrayType(view.shape, view.dtype)
 
@@ -108,7 +108,7 @@ class PortableWriter:
         return tuple(refs)
 
 
-def portable(b: Builder, e: Equation, *xs: View) -> Any:
+def portable(b: Builder, e: Equation, *xs: VariableView) -> Any:
     out = tuple(v.type for v in e.outputs) if e.op.multi else e.outputs[0].type
     y = e.op.stablehlo(PortableWriter(b), out, *map(TypedView, xs), **e.params)
     return tuple(r.view for r in y) if e.op.multi else y.view
@@ -117,7 +117,7 @@ def portable(b: Builder, e: Equation, *xs: View) -> Any:
 # --- what StableHLO has as one operation ---
 
 
-def cholesky(b: Builder, e: Equation, x: View) -> View:
+def cholesky(b: Builder, e: Equation, x: VariableView) -> VariableView:
     """Column by column: the rest of the matrix less the column's product with itself."""
     n = x.shape[-1]
     if not x.size:
@@ -158,7 +158,7 @@ def zero_like(x: Array) -> Array:
     return constant(0, x.dtype, x.shape)
 
 
-def triangular_solve(b: Builder, e: Equation, a: View, y: View) -> View:
+def triangular_solve(b: Builder, e: Equation, a: VariableView, y: VariableView) -> VariableView:
     """Row by row of the unknown: what the rows before it leave, divided by the diagonal."""
     p = e.params
     n = a.shape[-1]

@@ -17,7 +17,16 @@ from nxjax.kernels.ipu.amp import Amp, Depthwise
 from nxjax.lower.ipu.builder import Builder, Unsupported
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.plan import ConvPartition, ConvPartitionProblem, planned
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, Variable, View, row_major
+from nxjax.lower.ipu.program import (
+    Boxes,
+    FieldConnection,
+    Group,
+    MappedRegion,
+    Shape,
+    Variable,
+    VariableView,
+    row_major,
+)
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.slicing import pad
@@ -33,7 +42,9 @@ _ONES: Final = (1, 1, 1)
 _UNROLLED: Final = 0.25
 
 
-def convolved(b: Builder, x: View, w: View, steps: Three, holes: Three, out_dtype: np.dtype[Any]) -> View:
+def convolved(
+    b: Builder, x: VariableView, w: VariableView, steps: Three, holes: Three, out_dtype: np.dtype[Any]
+) -> VariableView:
     """The convolution of ``x`` with ``w``; padding and holes of the input are in ``x``.
 
     Args:
@@ -61,7 +72,7 @@ def convolved(b: Builder, x: View, w: View, steps: Three, holes: Three, out_dtyp
     return converted(b, y, out_dtype)
 
 
-def product(b: Builder, x: View, y: View, out_dtype: np.dtype[Any]) -> View:
+def product(b: Builder, x: VariableView, y: VariableView, out_dtype: np.dtype[Any]) -> VariableView:
     """The matrix product [g, m, n] of ``x`` [g, m, k] and ``y`` [g, n, k]."""
     shape = (x.shape[0], x.shape[1], y.shape[1])
     if 0 in (*x.shape, *y.shape):
@@ -70,23 +81,23 @@ def product(b: Builder, x: View, y: View, out_dtype: np.dtype[Any]) -> View:
     return converted(b, _product(b, converted(b, x, dtype), converted(b, y, dtype), partials), out_dtype)
 
 
-def _product(b: Builder, x: View, y: View, partials: np.dtype[Any]) -> View:
+def _product(b: Builder, x: VariableView, y: VariableView, partials: np.dtype[Any]) -> VariableView:
     # Rows stream through the unit, columns are its weights: the side with which that is faster.
     cycles = lambda left, right: _planned(b, _rows(b, left.shape, right.shape, left.dtype, partials)).cycles
     if cycles(x, y) > cycles(y, x):
         z = _product_of(b, y, x, partials)
-        return View(
+        return VariableView(
             z.variable, z.offset, (z.shape[0], z.shape[2], z.shape[1]), (z.strides[0], z.strides[2], z.strides[1])
         )
     return _product_of(b, x, y, partials)
 
 
-def _product_of(b: Builder, x: View, y: View, partials: np.dtype[Any]) -> View:
+def _product_of(b: Builder, x: VariableView, y: VariableView, partials: np.dtype[Any]) -> VariableView:
     (g, m, k), n = x.shape, y.shape[1]
-    rows = View(x.variable, x.offset, (g, 1, 1, 1, m, k), (x.strides[0], 0, 0, 0, *x.strides[1:]))
-    weights = View(y.variable, y.offset, (g, n, 1, 1, 1, k), (*y.strides[:2], 0, 0, 0, y.strides[2]))
+    rows = VariableView(x.variable, x.offset, (g, 1, 1, 1, m, k), (x.strides[0], 0, 0, 0, *x.strides[1:]))
+    weights = VariableView(y.variable, y.offset, (g, n, 1, 1, 1, k), (*y.strides[:2], 0, 0, 0, y.strides[2]))
     z = _blocks(b, rows, weights, _ONES, _ONES, (g, 1, 1, 1, m, n), partials)
-    return View(z.variable, z.offset, (g, m, n), (z.strides[0], *z.strides[4:]))
+    return VariableView(z.variable, z.offset, (g, m, n), (z.strides[0], *z.strides[4:]))
 
 
 def _rows(b: Builder, x: Shape, y: Shape, dtype: np.dtype[Any], partials: np.dtype[Any]) -> ConvPartitionProblem:
@@ -97,7 +108,7 @@ def _rows(b: Builder, x: Shape, y: Shape, dtype: np.dtype[Any], partials: np.dty
 
 
 def _direct(
-    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
+    b: Builder, x: VariableView, w: VariableView, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
 ) -> ConvPartitionProblem:
     units, depth = _block(b, x.dtype, partials)
     outs, ins = -(-shape[5] // units), -(-x.shape[5] // depth)
@@ -107,7 +118,7 @@ def _direct(
 
 
 def _unrolling_pays(
-    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
+    b: Builder, x: VariableView, w: VariableView, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
 ) -> bool:
     """Whether windows written out, so that the kernel is part of the depth, make a faster product.
 
@@ -126,13 +137,15 @@ def _unrolling_pays(
     return min(ways) + copied < _planned(b, _direct(b, x, w, steps, holes, shape, partials)).cycles
 
 
-def _unrolled(b: Builder, x: View, w: View, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]) -> View:
+def _unrolled(
+    b: Builder, x: VariableView, w: VariableView, steps: Three, holes: Three, shape: Shape, partials: np.dtype[Any]
+) -> VariableView:
     """The convolution as a product of its windows: [groups, rows, kernel and input channels]."""
     groups, outs = w.shape[:2]
     kernel = w.shape[2:5]
     moved = [s * k for s, k in zip(x.strides[2:5], steps, strict=True)]
     inside = [s * k for s, k in zip(x.strides[2:5], holes, strict=True)]
-    windows = View(
+    windows = VariableView(
         x.variable,
         x.offset,
         (*shape[:5], *kernel, x.shape[5]),
@@ -144,14 +157,14 @@ def _unrolled(b: Builder, x: View, w: View, steps: Three, holes: Three, shape: S
     return b.reshaped(_product(b, left, right, partials), shape)
 
 
-def converted(b: Builder, x: View, dtype: np.dtype[Any]) -> View:
+def converted(b: Builder, x: VariableView, dtype: np.dtype[Any]) -> VariableView:
     """``x`` by value in another dtype."""
     if x.dtype == dtype:
         return x
     return b.inline(lambda v: convert_element_type(v, dtype=dtype), [x])
 
 
-def padded(b: Builder, x: View, config: tuple[tuple[int, int, int], ...]) -> View:
+def padded(b: Builder, x: VariableView, config: tuple[tuple[int, int, int], ...]) -> VariableView:
     """``x`` with zeros around (low, high) and between (interior) its elements; negative figures cut."""
     if not any(any(c) for c in config):
         return x
@@ -188,8 +201,14 @@ def _planned(b: Builder, problem: ConvPartitionProblem) -> ConvPartition:
 
 
 def _blocks(
-    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: tuple[int, ...], partials: np.dtype[Any]
-) -> View:
+    b: Builder,
+    x: VariableView,
+    w: VariableView,
+    steps: Three,
+    holes: Three,
+    shape: tuple[int, ...],
+    partials: np.dtype[Any],
+) -> VariableView:
     problem = _direct(b, x, w, steps, holes, shape, partials)
     units, depth, sizes = problem.units, problem.depth, problem.sizes
     out_blocks, in_blocks = sizes[5:]
@@ -210,8 +229,8 @@ def _blocks(
             _executed(b, sums, _vertices(b, turn, plan, x, w, sums, first, 0, cut))
             added = b.inline(lambda v: reduce_sum(v, axes=(0,)), [sums.view()])
             at = total.offset + first * units * total.strides[5]
-            b.copy([(added, View(total.variable, at, added.shape, total.strides))])
-        return View(total.variable, total.offset, shape, total.strides)
+            b.copy([(added, VariableView(total.variable, at, added.shape, total.strides))])
+        return VariableView(total.variable, total.offset, shape, total.strides)
     y = Variable(b.fresh(), (cut, *whole) if cut > 1 else whole, partials, (), source=b.source)
     for first, length in turns:
         turn = replace(problem, sizes=(*sizes[:5], length, in_blocks))
@@ -222,7 +241,7 @@ def _blocks(
     total = y.view()
     if cut > 1:
         total = b.inline(lambda v: reduce_sum(v, axes=(0,)), [total])
-    return View(total.variable, total.offset, shape, total.strides)
+    return VariableView(total.variable, total.offset, shape, total.strides)
 
 
 def _executed(b: Builder, y: Variable, groups: list[Group]) -> None:
@@ -239,8 +258,8 @@ def _vertices(
     b: Builder,
     problem: ConvPartitionProblem,
     plan: ConvPartition,
-    x: View,
-    w: View,
+    x: VariableView,
+    w: VariableView,
     y: Variable,
     first: int,
     to: int,
@@ -302,13 +321,21 @@ def _vertices(
 
 
 def _depthwise(
-    b: Builder, x: View, w: View, steps: Three, holes: Three, shape: tuple[int, ...], partials: np.dtype[Any]
-) -> View:
+    b: Builder,
+    x: VariableView,
+    w: VariableView,
+    steps: Three,
+    holes: Three,
+    shape: tuple[int, ...],
+    partials: np.dtype[Any],
+) -> VariableView:
     groups, outs = w.shape[:2]
     # Channels last in both: [batch, id, ih, iw, groups * outs], every input channel again for each of its outputs.
-    wide = View(x.variable, x.offset, (*x.shape[1:5], groups, outs), (*x.strides[1:5], x.strides[0], 0))
+    wide = VariableView(x.variable, x.offset, (*x.shape[1:5], groups, outs), (*x.strides[1:5], x.strides[0], 0))
     x = b.reshaped(wide, (*x.shape[1:5], groups * outs))
-    kernels = View(w.variable, w.offset, (*w.shape[2:5], groups, outs), (*w.strides[2:5], w.strides[0], w.strides[1]))
+    kernels = VariableView(
+        w.variable, w.offset, (*w.shape[2:5], groups, outs), (*w.strides[2:5], w.strides[0], w.strides[1])
+    )
     w = b.reshaped(kernels, (*w.shape[2:5], groups * outs))
     channels = groups * outs
     kernel = (w.shape[0], w.shape[1], w.shape[2])
@@ -334,7 +361,7 @@ def _depthwise(
     y.pieces = tuple(MappedRegion(g.edges["y"].boxes, g.tiles) for g in found)
     b.execute(found)
     strides = (outs * ys[4], *ys[:4], ys[4])
-    return View(y, 0, shape, strides)
+    return VariableView(y, 0, shape, strides)
 
 
 def _dot(starts: list[Any], strides: tuple[int, ...]) -> NDArray:
@@ -353,7 +380,7 @@ def _box_attributes(problem: ConvPartitionProblem, box: list[int], out: tuple[in
     return named
 
 
-def _settle(b: Builder, x: View, w: View, groups: list[Group]) -> None:
+def _settle(b: Builder, x: VariableView, w: VariableView, groups: list[Group]) -> None:
     """Put operands that nothing has touched yet where they are needed, if every element is needed on one tile only."""
     for view, name in ((w, "w"), (x, "x")):
         boxes = [g.edges[name].boxes for g in groups]
@@ -362,7 +389,7 @@ def _settle(b: Builder, x: View, w: View, groups: list[Group]) -> None:
             b.place(view.variable, [MappedRegion(box, g.tiles) for g, box in zip(groups, boxes, strict=True)])
 
 
-def _once(view: View) -> bool:
+def _once(view: VariableView) -> bool:
     """Whether a view names every element of its variable, each one once."""
     if view.size != view.variable.size:
         return False

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.ipu.reduce import Reduce, ReduceKind
 from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, VariableView, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.reduce import REDUCTIONS
@@ -21,7 +21,7 @@ from nxjax.trace.program import Equation
 DEPTH: Final = 32
 
 
-def reduce(b: Builder, e: Equation, x: View) -> View:
+def reduce(b: Builder, e: Equation, x: VariableView) -> VariableView:
     axes: tuple[int, ...] = e.params["axes"]
     out = e.outputs[0].type
     op: Any = e.op
@@ -32,7 +32,7 @@ def reduce(b: Builder, e: Equation, x: View) -> View:
     if not x.size:
         return b.constant(np.full(out.shape, op.identity(out.dtype)).astype(out.dtype))
     if all(x.shape[d] == 1 for d in axes):
-        return View(x.variable, x.offset, out.shape, tuple(x.strides[d] for d in kept))
+        return VariableView(x.variable, x.offset, out.shape, tuple(x.strides[d] for d in kept))
     y = reduced(b, x, axes, kind)
     if y.dtype != out.dtype:
         y = b.inline(lambda v: convert_element_type(v, dtype=out.dtype), [y])
@@ -44,7 +44,7 @@ def partial_dtype(kind: str, dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype == np.float16 and kind in ("add", "mul") else dtype
 
 
-def reduced(b: Builder, x: View, axes: Sequence[int], kind: ReduceKind) -> View:
+def reduced(b: Builder, x: VariableView, axes: Sequence[int], kind: ReduceKind) -> VariableView:
     """``x`` reduced along ``axes``, as a new variable of the kept dimensions that are not 1."""
     flags = tuple(0 if d in axes else 1 for d in range(len(x.shape)))
     # A dimension is joined with the next one if both are kept or both reduced: the second "view" tells them apart.
@@ -91,7 +91,7 @@ def reduced(b: Builder, x: View, axes: Sequence[int], kind: ReduceKind) -> View:
     if cuts > 1:
         found = reduced(b, found, tuple(range(len(gone))), kind)
     elif gone:
-        found = View(y, 0, shape[len(gone) :], ys[len(gone) :])
+        found = VariableView(y, 0, shape[len(gone) :], ys[len(gone) :])
     return found
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.ipu.spec import Codelet
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, VariableView, row_major
 
 
 def fits(b: Builder, bytes_each: int) -> bool:
@@ -28,11 +28,11 @@ def cycles(b: Builder, codelet: Codelet, count: int, tails: Mapping[str, Shape],
 def by_rows(
     b: Builder,
     codelet: Codelet,
-    ins: Mapping[str, View],
+    ins: Mapping[str, VariableView],
     outs: Mapping[str, tuple[Shape, Any]],
     attributes: Mapping[str, Any],
     once: Collection[str] = (),
-) -> dict[str, View]:
+) -> dict[str, VariableView]:
     """Every row through a codelet.
 
     Args:
@@ -46,7 +46,7 @@ def by_rows(
         The results [rows, ...], by field.
     """
     rows = next(iter(ins.values())).shape[0]
-    found: dict[str, View] = {}
+    found: dict[str, VariableView] = {}
     for name, (tail, dtype) in outs.items():
         found[name] = b.variable((rows, *tail), dtype, ()).view()
     groups: list[Group] = []

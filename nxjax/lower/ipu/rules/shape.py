@@ -1,4 +1,4 @@
-"""Ops that only say where elements are: strides of a `View`, and copies where strides do not reach."""
+"""Ops that only say where elements are: strides of a `VariableView`, and copies where strides do not reach."""
 
 from __future__ import annotations
 
@@ -7,54 +7,54 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import View
+from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.trace.program import Equation
 
 
-def reshape(b: Builder, e: Equation, x: View) -> View:
+def reshape(b: Builder, e: Equation, x: VariableView) -> VariableView:
     return b.reshaped(x, e.outputs[0].type.shape)
 
 
-def broadcast_in_dim(b: Builder, e: Equation, x: View) -> View:
+def broadcast_in_dim(b: Builder, e: Equation, x: VariableView) -> VariableView:
     shape = e.params["shape"]
     strides = [0] * len(shape)
     for d, to in enumerate(e.params["broadcast_dimensions"]):
         if x.shape[d] == shape[to]:
             strides[to] = x.strides[d]
-    return View(x.variable, x.offset, shape, tuple(strides))
+    return VariableView(x.variable, x.offset, shape, tuple(strides))
 
 
-def transpose(b: Builder, e: Equation, x: View) -> View:
+def transpose(b: Builder, e: Equation, x: VariableView) -> VariableView:
     order = e.params["permutation"]
-    return View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+    return VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
 
 
-def rev(b: Builder, e: Equation, x: View) -> View:
+def rev(b: Builder, e: Equation, x: VariableView) -> VariableView:
     offset, strides = x.offset, list(x.strides)
     if x.size:
         for d in e.params["dimensions"]:
             offset += (x.shape[d] - 1) * strides[d]
             strides[d] = -strides[d]
-    return View(x.variable, offset, x.shape, tuple(strides))
+    return VariableView(x.variable, offset, x.shape, tuple(strides))
 
 
-def cut(x: View, starts: Any, limits: Any, steps: Any = None) -> View:
+def cut(x: VariableView, starts: Any, limits: Any, steps: Any = None) -> VariableView:
     """Elements ``starts`` to ``limits`` of each dimension, every ``steps``-th."""
     steps = steps or (1,) * len(x.shape)
     shape = tuple(max(0, -(-(stop - start) // step)) for start, stop, step in zip(starts, limits, steps, strict=True))
     offset = x.offset + sum(start * s for start, s in zip(starts, x.strides, strict=True))
     strides = tuple(s * step for s, step in zip(x.strides, steps, strict=True))
-    return View(x.variable, offset if x.size else 0, shape, strides)
+    return VariableView(x.variable, offset if x.size else 0, shape, strides)
 
 
-def slice_(b: Builder, e: Equation, x: View) -> View:
+def slice_(b: Builder, e: Equation, x: VariableView) -> VariableView:
     return cut(x, e.params["start_indices"], e.params["limit_indices"], e.params.get("strides"))
 
 
-def split(b: Builder, e: Equation, x: View) -> tuple[View, ...]:
+def split(b: Builder, e: Equation, x: VariableView) -> tuple[VariableView, ...]:
     axis, start = e.params["axis"], 0
-    found: list[View] = []
+    found: list[VariableView] = []
     for size in e.params["sizes"]:
         starts, limits = [0] * len(x.shape), list(x.shape)
         starts[axis], limits[axis] = start, start + size
@@ -63,10 +63,10 @@ def split(b: Builder, e: Equation, x: View) -> tuple[View, ...]:
     return tuple(found)
 
 
-def concatenate(b: Builder, e: Equation, *xs: View) -> View:
+def concatenate(b: Builder, e: Equation, *xs: VariableView) -> VariableView:
     axis = e.params["dimension"]
     y = b.variable(e.outputs[0].type.shape, xs[0].dtype).view()
-    pairs: list[tuple[View, View]] = []
+    pairs: list[tuple[VariableView, VariableView]] = []
     start = 0
     for x in xs:
         starts, limits = [0] * len(y.shape), list(y.shape)
@@ -77,7 +77,7 @@ def concatenate(b: Builder, e: Equation, *xs: View) -> View:
     return y
 
 
-def pad(b: Builder, e: Equation, x: View, value: View) -> View:
+def pad(b: Builder, e: Equation, x: VariableView, value: VariableView) -> VariableView:
     y = b.variable(e.outputs[0].type.shape, x.dtype).view()
     if not y.size:
         return y
@@ -92,18 +92,20 @@ def pad(b: Builder, e: Equation, x: View, value: View) -> View:
         to.append(low + first * step)
         steps.append(step)
     kept = cut(x, starts, limits)
-    pairs: list[tuple[View, View]] = []
+    pairs: list[tuple[VariableView, VariableView]] = []
     if kept.size:
         ends = [t + (n - 1) * s + 1 for t, n, s in zip(to, kept.shape, steps, strict=True)]
         pairs.append((kept, cut(y, to, ends, steps)))
         _around(y, value, to, ends, steps, pairs)
     else:
-        pairs.append((View(value.variable, value.offset, y.shape, (0,) * len(y.shape)), y))
+        pairs.append((VariableView(value.variable, value.offset, y.shape, (0,) * len(y.shape)), y))
     b.copy(pairs)
     return y
 
 
-def _around(y: View, value: View, to: Any, ends: Any, steps: Any, pairs: list[tuple[View, View]]) -> None:
+def _around(
+    y: VariableView, value: VariableView, to: Any, ends: Any, steps: Any, pairs: list[tuple[VariableView, VariableView]]
+) -> None:
     """The fill of what lies before, after and between, dimension by dimension: slabs that do not overlap."""
     starts, limits, strides = [0] * len(y.shape), list(y.shape), [1] * len(y.shape)
     for d, (first, end, step) in enumerate(zip(to, ends, steps, strict=True)):
@@ -116,21 +118,21 @@ def _around(y: View, value: View, to: Any, ends: Any, steps: Any, pairs: list[tu
                     [*limits[:d], high, *limits[d + 1 :]],
                     [*strides[:d], by, *strides[d + 1 :]],
                 )
-                pairs.append((View(value.variable, value.offset, part.shape, (0,) * len(part.shape)), part))
+                pairs.append((VariableView(value.variable, value.offset, part.shape, (0,) * len(part.shape)), part))
         starts[d], limits[d], strides[d] = first, end, step
 
 
-def same(b: Builder, e: Equation, *xs: View) -> Any:
+def same(b: Builder, e: Equation, *xs: VariableView) -> Any:
     return xs if e.op.multi else xs[0]
 
 
-def iota(b: Builder, e: Equation) -> View:
+def iota(b: Builder, e: Equation) -> VariableView:
     shape, dimension = e.outputs[0].type.shape, e.params["dimension"]
     dtype = e.outputs[0].type.dtype
     line = b.constant(np.arange(shape[dimension]).astype(dtype))
     strides = [0] * len(shape)
     strides[dimension] = line.strides[0]
-    return View(line.variable, line.offset, shape, tuple(strides))
+    return VariableView(line.variable, line.offset, shape, tuple(strides))
 
 
 RULES: Final = {

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.kernels.ipu.sort import MergeBlocks, SortRows
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, VariableView
 from nxjax.lower.ipu.rules.rows import by_rows, cycles, fits
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
@@ -23,7 +23,7 @@ from nxjax.trace.program import Equation
 STAGE: Final = 1000
 
 
-def sort(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def sort(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     axis: int = e.params["dimension"]
     keys: int = e.params.get("num_keys", 1)
     shape = xs[0].shape
@@ -35,19 +35,19 @@ def sort(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
     ys = _sorted(b, rows, keys)
     lead = tuple(shape[d] for d in order)
     back = [order.index(d) for d in range(len(shape))]
-    found: list[View] = []
+    found: list[VariableView] = []
     for y in ys:
         y = b.reshaped(y, lead)
-        found.append(View(y.variable, y.offset, shape, tuple(y.strides[d] for d in back)))
+        found.append(VariableView(y.variable, y.offset, shape, tuple(y.strides[d] for d in back)))
     return tuple(found)
 
 
-def _rows(b: Builder, x: View, order: Sequence[int], n: int) -> View:
-    moved = View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+def _rows(b: Builder, x: VariableView, order: Sequence[int], n: int) -> VariableView:
+    moved = VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
     return b.reshaped(moved, (x.size // n, n))
 
 
-def _sorted(b: Builder, xs: Sequence[View], keys: int) -> list[View]:
+def _sorted(b: Builder, xs: Sequence[VariableView], keys: int) -> list[VariableView]:
     """Rows [rows, n] sorted together by the first ``keys`` of them, stably."""
     count, n = xs[0].shape
     width = sum(x.dtype.itemsize for x in xs)
@@ -63,7 +63,7 @@ def _sorted(b: Builder, xs: Sequence[View], keys: int) -> list[View]:
     return _merged(b, xs, keys, blocks)
 
 
-def _here(b: Builder, codelet: SortRows, xs: Sequence[View]) -> list[View]:
+def _here(b: Builder, codelet: SortRows, xs: Sequence[VariableView]) -> list[VariableView]:
     n = xs[0].shape[1]
     outs: dict[str, Any] = {f"y{i}": ((n,), x.dtype) for i, x in enumerate(xs)}
     outs |= {"order": ((n,), np.int32), "scratch": ((n,), np.int32)}
@@ -77,14 +77,14 @@ def _blocks(b: Builder, rows: int, n: int) -> int:
     return 1 << (most.bit_length() - 1)
 
 
-def _merged(b: Builder, xs: Sequence[View], keys: int, blocks: int) -> list[View]:
+def _merged(b: Builder, xs: Sequence[VariableView], keys: int, blocks: int) -> list[VariableView]:
     rows, n = xs[0].shape
     blocks = max(blocks, 2)
     length = -(-n // blocks)
     whole = length * blocks
     # The number of an element is the last key: no two are equal, and equal ones keep their order.
     line = b.constant(np.arange(whole, dtype=np.int32))
-    number = View(line.variable, line.offset, (rows, whole), (0, line.strides[0]))
+    number = VariableView(line.variable, line.offset, (rows, whole), (0, line.strides[0]))
     filled = [_filled(b, x, whole, i < keys) for i, x in enumerate(xs)]
     columns = [*filled[:keys], number, *filled[keys:]]
     names = [c.dtype.name for c in columns]
@@ -103,7 +103,7 @@ def _merged(b: Builder, xs: Sequence[View], keys: int, blocks: int) -> list[View
     return [cut(v, (0, 0), (rows, n)) for v in found]
 
 
-def _filled(b: Builder, x: View, whole: int, key: bool) -> View:
+def _filled(b: Builder, x: VariableView, whole: int, key: bool) -> VariableView:
     """Rows filled up with what comes last."""
     rows, n = x.shape
     if n == whole:
@@ -117,7 +117,9 @@ def _filled(b: Builder, x: View, whole: int, key: bool) -> View:
     return y
 
 
-def _stage(b: Builder, codelet: MergeBlocks, xs: Sequence[View], blocks: int, size: int, step: int) -> list[View]:
+def _stage(
+    b: Builder, codelet: MergeBlocks, xs: Sequence[VariableView], blocks: int, size: int, step: int
+) -> list[VariableView]:
     count, length = xs[0].shape
     ys = [b.variable(x.shape, x.dtype, ()) for x in xs]
     groups: list[Group] = []

@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import linear
-from nxjax.lower.ipu.program import Boxes, Copy, Execute, MappedRegion, Repeat, Step, View, row_major
+from nxjax.lower.ipu.program import Boxes, Copy, Execute, MappedRegion, Repeat, Step, VariableView, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.base import move_batch
 from nxjax.ops.collectives import Collective
@@ -31,12 +31,12 @@ from nxjax.transforms.inline import inlined
 
 Specs = Sequence[Any]
 # A value on every device of the mesh.
-Views = list[View]
+Views = list[VariableView]
 # One answer of an elementwise reduction may be shared out over the devices that need it.
 _SHARED: Final = ("psum", "psum_invariant", "pmax", "pmin")
 
 
-def shard_map(b: Builder, e: Equation, *xs: View) -> tuple[View, ...]:
+def shard_map(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:
     p = e.params
     mesh: BaseMesh = p["mesh"]
     program = inlined(p["program"])
@@ -83,7 +83,9 @@ class _Devices:
         self.b.steps.extend(merged(blocks))
         return found
 
-    def run(self, program: Program, in_specs: Specs, out_specs: Specs, xs: Sequence[View]) -> tuple[View, ...]:
+    def run(
+        self, program: Program, in_specs: Specs, out_specs: Specs, xs: Sequence[VariableView]
+    ) -> tuple[VariableView, ...]:
         env: dict[Var, Views] = {}
         for v, x, spec in zip(program.inputs, xs, in_specs, strict=True):
             self._settle(x, spec)
@@ -99,7 +101,7 @@ class _Devices:
                 with self.b.at(e.op.name, e.source, e.scope):
                     env[e.outputs[0]] = self._collective(e, env)
             equations = equations[local + 1 :]
-        found: list[View] = []
+        found: list[VariableView] = []
         for a, spec in zip(program.outputs, out_specs, strict=True):
             if isinstance(a, Var):
                 found.append(self._joined(env[a], spec))
@@ -109,14 +111,14 @@ class _Devices:
 
     # --- shards ---
 
-    def _part(self, x: View, spec: Any, at: dict[Any, int]) -> View:
+    def _part(self, x: VariableView, spec: Any, at: dict[Any, int]) -> VariableView:
         """The device's part of a whole value."""
         offset, shape = x.offset, list(x.shape)
         for d in range(len(shape)):
             index, count = self._index(spec, d, at)
             shape[d] //= count
             offset += index * shape[d] * x.strides[d]
-        return View(x.variable, offset, tuple(shape), x.strides)
+        return VariableView(x.variable, offset, tuple(shape), x.strides)
 
     def _index(self, spec: Any, dim: int, at: dict[Any, int]) -> tuple[int, int]:
         index, count = 0, 1
@@ -124,7 +126,7 @@ class _Devices:
             index, count = index * self.sizes[name] + at[name], count * self.sizes[name]
         return index, count
 
-    def _settle(self, x: View, spec: Any) -> None:
+    def _settle(self, x: VariableView, spec: Any) -> None:
         """Put an input that nothing has touched yet where its parts are needed, if its first dimension is cut only."""
         v = x.variable
         cut = [d for d in range(len(x.shape)) if spec.axes(d)]
@@ -143,14 +145,14 @@ class _Devices:
                 pieces.append(MappedRegion(boxes, piece.tiles))
         self.b.place(v, pieces)
 
-    def _joined(self, parts: Views, spec: Any) -> View:
+    def _joined(self, parts: Views, spec: Any) -> VariableView:
         """The whole value that the devices' parts make."""
         if not spec.names:
             return parts[0]
         shape = tuple(n * self._index(spec, d, self.places[0])[1] for d, n in enumerate(parts[0].shape))
         whole = self.b.variable(shape, parts[0].dtype, ())
         pieces: list[MappedRegion] = []
-        pairs: list[tuple[View, View]] = []
+        pairs: list[tuple[VariableView, VariableView]] = []
         seen: set[int] = set()
         for d, (part, at) in enumerate(zip(parts, self.places, strict=True)):
             target = self._part(whole.view(), spec, at)
@@ -163,7 +165,7 @@ class _Devices:
         self.b.copy(pairs, "joined")
         return whole.view()
 
-    def _rows(self, target: View, device: int) -> list[MappedRegion]:
+    def _rows(self, target: VariableView, device: int) -> list[MappedRegion]:
         """Contiguous runs of a part of a variable over the tiles of a device."""
         tiles = self.b.chip.tiles
         inner = len(target.shape)
@@ -236,7 +238,7 @@ class _Devices:
         """Any collective: every device gets its peers' values, and answers as `vmap` would, for itself."""
         size = self.sizes[name]
 
-        def write(d: int) -> View:
+        def write(d: int) -> VariableView:
             own = self.places[d][name]
 
             def answer(*xs: Array) -> Array:
@@ -258,10 +260,10 @@ class _Devices:
         cuts = [count * i // size for i in range(size + 1)]
         flat = self.each(lambda d: self.b.reshaped(values[d], (count,)))
 
-        def part(v: View, i: int) -> View:
-            return View(v.variable, v.offset + cuts[i] * v.strides[0], (cuts[i + 1] - cuts[i],), v.strides)
+        def part(v: VariableView, i: int) -> VariableView:
+            return VariableView(v.variable, v.offset + cuts[i] * v.strides[0], (cuts[i + 1] - cuts[i],), v.strides)
 
-        def reduced(d: int) -> View:
+        def reduced(d: int) -> VariableView:
             def answer(*xs: Array) -> Array:
                 whole = concatenate(*(reshape(x, shape=(1, *x.shape)) for x in xs), dimension=0)
                 return op.batch_axis(name, size, [whole], [0], **params)[0]
@@ -271,10 +273,10 @@ class _Devices:
 
         parts = self.each(reduced)
 
-        def gathered(d: int) -> View:
+        def gathered(d: int) -> VariableView:
             whole = self.b.variable((count,), values[0].dtype).view()
             self.b.copy([(parts[i], part(whole, self.places[i][name])) for i in self._peers(d, name)], "all parts")
-            return View(whole.variable, 0, shape, row_major(shape))
+            return VariableView(whole.variable, 0, shape, row_major(shape))
 
         return self.each(gathered)
 

@@ -15,7 +15,16 @@ import numpy as np
 from nxjax.kernels.ipu.take import Put, PutKind, Take
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, Shape, Variable, View, row_major
+from nxjax.lower.ipu.program import (
+    Boxes,
+    FieldConnection,
+    Group,
+    MappedRegion,
+    Shape,
+    Variable,
+    VariableView,
+    row_major,
+)
 from nxjax.lower.ipu.rules.shape import cut
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, div, max, min, mul
@@ -82,7 +91,7 @@ def _tiles(b: Builder, place: Any) -> Any:
     return (b.first + place % b.tiles).astype(np.int32)
 
 
-def take(b: Builder, table: View, index: View) -> View:
+def take(b: Builder, table: VariableView, index: VariableView) -> VariableView:
     """Rows of a table.
 
     Args:
@@ -145,7 +154,7 @@ def take(b: Builder, table: View, index: View) -> View:
     if cuts == 1:
         return y.view()
     each = by_row[0][1]
-    partial = [View(y, i * math.prod(shape), shape, ys) for i in range(cuts)]
+    partial = [VariableView(y, i * math.prod(shape), shape, ys) for i in range(cuts)]
 
     def choose(where: Array, *cases: Array) -> Array:
         which = broadcast_in_dim(div(where, like(where, each)), shape=shape, broadcast_dimensions=(0, 1))
@@ -163,7 +172,7 @@ def _most(x: int, y: int) -> int:
     return x if x > y else y
 
 
-def _covers(view: View) -> bool:
+def _covers(view: VariableView) -> bool:
     """Whether a view names every element of its variable once."""
     steps = sorted((s, n) for n, s in zip(view.shape, view.strides, strict=True) if n > 1)
     expected = 1
@@ -174,7 +183,9 @@ def _covers(view: View) -> bool:
     return expected == view.variable.size
 
 
-def put(b: Builder, x: View, index: View, updates: View, kind: PutKind, into: Variable | None = None) -> View:
+def put(
+    b: Builder, x: VariableView, index: VariableView, updates: VariableView, kind: PutKind, into: Variable | None = None
+) -> VariableView:
     """A table with rows combined into it.
 
     Args:
@@ -203,11 +214,19 @@ def put(b: Builder, x: View, index: View, updates: View, kind: PutKind, into: Va
     for start, length, many in turns:
         for turn in range(many):
             b.execute(_writes(b, boxes, into, xs, index, updates, kind, start + turn * length, length))
-    return View(into, 0, x.shape, xs)
+    return VariableView(into, 0, x.shape, xs)
 
 
 def _writes(
-    b: Builder, boxes: Any, into: Variable, xs: Shape, index: View, updates: View, kind: PutKind, first: int, count: int
+    b: Builder,
+    boxes: Any,
+    into: Variable,
+    xs: Shape,
+    index: VariableView,
+    updates: VariableView,
+    kind: PutKind,
+    first: int,
+    count: int,
 ) -> list[Group]:
     found: list[Group] = []
     for starts, (sg, sr, sw), place in boxes:
@@ -263,19 +282,19 @@ class _Windows:
         self.batch_shape = tuple(indices[d] for d in self.index_order)
         self.lookups = math.prod(indices[d] for d in self.rest)
 
-    def table(self, b: Builder, x: View) -> View:
+    def table(self, b: Builder, x: VariableView) -> VariableView:
         """The operand as [groups, rows, width], free dimensions cut to the windows."""
         limits = [self.sizes[d] if d in self.free else n for d, n in enumerate(x.shape)]
         x = cut(x, [0] * len(limits), limits)
-        moved = View(
+        moved = VariableView(
             x.variable, x.offset, tuple(x.shape[d] for d in self.order), tuple(x.strides[d] for d in self.order)
         )
         return b.reshaped(moved, (self.groups, self.rows, math.prod(self.sizes[d] for d in self.free)))
 
-    def index(self, b: Builder, indices: View, clip: bool) -> View:
+    def index(self, b: Builder, indices: VariableView, clip: bool) -> VariableView:
         """Row numbers int32 [groups, lookups * run]; -1 for what is outside."""
         order = (*self.index_order, len(indices.shape) - 1)
-        moved = View(
+        moved = VariableView(
             indices.variable,
             indices.offset,
             tuple(indices.shape[d] for d in order),
@@ -338,7 +357,7 @@ def like_shape(value: int, shape: Shape) -> Array:
     return constant(value, dtypes.int32, shape)
 
 
-def gather(b: Builder, e: Equation, x: View, indices: View) -> View:
+def gather(b: Builder, e: Equation, x: VariableView, indices: VariableView) -> VariableView:
     p = e.params
     n: GatherDimensionNumbers = p["dimension_numbers"]
     mode = p["mode"]
@@ -363,10 +382,10 @@ def gather(b: Builder, e: Equation, x: View, indices: View) -> View:
     shape, order = w.window_order(n.offset_dims, len(out.shape))
     y = b.reshaped(y, shape)
     # What has size 1 and is collapsed is among the windows' dimensions, and not in the result.
-    return View(y.variable, y.offset, tuple(y.shape[d] for d in order), tuple(y.strides[d] for d in order))
+    return VariableView(y.variable, y.offset, tuple(y.shape[d] for d in order), tuple(y.strides[d] for d in order))
 
 
-def scatter(b: Builder, e: Equation, x: View, indices: View, updates: View) -> View:
+def scatter(b: Builder, e: Equation, x: VariableView, indices: VariableView, updates: VariableView) -> VariableView:
     p = e.params
     n = p["dimension_numbers"]
     if not updates.size or not x.size:
@@ -383,20 +402,22 @@ def scatter(b: Builder, e: Equation, x: View, indices: View, updates: View) -> V
     y = put(b, w.table(b, x), index, moved, kind)
     whole = b.reshaped(y, tuple(x.shape[d] for d in w.order))
     back = [w.order.index(d) for d in range(len(x.shape))]
-    return View(whole.variable, whole.offset, x.shape, tuple(whole.strides[d] for d in back))
+    return VariableView(whole.variable, whole.offset, x.shape, tuple(whole.strides[d] for d in back))
 
 
-def _updates(b: Builder, w: _Windows, n: GatherDimensionNumbers, updates: View) -> View:
+def _updates(b: Builder, w: _Windows, n: GatherDimensionNumbers, updates: VariableView) -> VariableView:
     """Updates as [groups, lookups * run, width]."""
     shape, order = w.window_order(n.offset_dims, len(updates.shape))
     strides = [0] * len(shape)
     for d, at in enumerate(order):
         strides[at] = updates.strides[d]
-    spread = View(updates.variable, updates.offset, shape, tuple(strides))
+    spread = VariableView(updates.variable, updates.offset, shape, tuple(strides))
     return b.reshaped(spread, (w.groups, w.lookups * math.prod(w.run), math.prod(w.sizes[d] for d in w.free)))
 
 
-def _narrow(b: Builder, e: Equation, x: View, indices: View, updates: View, w: _Windows) -> View:
+def _narrow(
+    b: Builder, e: Equation, x: VariableView, indices: VariableView, updates: VariableView, w: _Windows
+) -> VariableView:
     """A scatter whose windows do not reach over a dimension that no index moves them along: it changes a part only."""
     limits = [w.sizes[d] if d in w.free else size for d, size in enumerate(x.shape)]
     part = cut(x, [0] * len(limits), limits)
@@ -411,7 +432,7 @@ def _narrow(b: Builder, e: Equation, x: View, indices: View, updates: View, w: _
 # --- one block ---
 
 
-def dynamic_slice(b: Builder, e: Equation, x: View, *starts: View) -> View:
+def dynamic_slice(b: Builder, e: Equation, x: VariableView, *starts: VariableView) -> VariableView:
     sizes: Shape = e.params["slice_sizes"]
     for axis in range(len(sizes)):
         if sizes[axis] != x.shape[axis]:
@@ -419,12 +440,12 @@ def dynamic_slice(b: Builder, e: Equation, x: View, *starts: View) -> View:
     return x
 
 
-def _known_start(b: Builder, start: View, last: int) -> int | None:
+def _known_start(b: Builder, start: VariableView, last: int) -> int | None:
     value = b.known(start)
     return None if value is None else _least(_most(int(value), 0), last)
 
 
-def _begin(b: Builder, start: View, last: int, count: int) -> View:
+def _begin(b: Builder, start: VariableView, last: int, count: int) -> VariableView:
     """int32 [1, count]: the numbers of ``count`` rows from a start that is moved inside."""
 
     def rows(x: Array) -> Array:
@@ -436,17 +457,17 @@ def _begin(b: Builder, start: View, last: int, count: int) -> View:
     return b.inline(rows, [start])
 
 
-def _axis_first(x: View, axis: int) -> View:
+def _axis_first(x: VariableView, axis: int) -> VariableView:
     order = [axis, *(d for d in range(len(x.shape)) if d != axis)]
-    return View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+    return VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
 
 
-def _axis_back(x: View, axis: int) -> View:
+def _axis_back(x: VariableView, axis: int) -> VariableView:
     order = [*range(1, axis + 1), 0, *range(axis + 1, len(x.shape))]
-    return View(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
+    return VariableView(x.variable, x.offset, tuple(x.shape[d] for d in order), tuple(x.strides[d] for d in order))
 
 
-def _block(b: Builder, x: View, axis: int, start: View, size: int) -> View:
+def _block(b: Builder, x: VariableView, axis: int, start: VariableView, size: int) -> VariableView:
     last = x.shape[axis] - size
     known = _known_start(b, start, last)
     if known is not None:
@@ -460,11 +481,13 @@ def _block(b: Builder, x: View, axis: int, start: View, size: int) -> View:
     return _axis_back(b.reshaped(y, (size, *rest)), axis)
 
 
-def dynamic_update_slice(b: Builder, e: Equation, x: View, update: View, *starts: View) -> View:
+def dynamic_update_slice(
+    b: Builder, e: Equation, x: VariableView, update: VariableView, *starts: VariableView
+) -> VariableView:
     return _updated(b, x, update, list(starts))
 
 
-def _updated(b: Builder, x: View, update: View, starts: list[View]) -> View:
+def _updated(b: Builder, x: VariableView, update: VariableView, starts: list[VariableView]) -> VariableView:
     partial = [d for d in range(len(x.shape)) if update.shape[d] != x.shape[d]]
     if not partial or not update.size:
         return x if not update.size else update

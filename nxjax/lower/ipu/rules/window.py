@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.kernels.ipu.window import SelectAndScatterAdd
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.mapping import grid, parts
-from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, View, row_major
+from nxjax.lower.ipu.program import Boxes, FieldConnection, Group, MappedRegion, VariableView, row_major
 from nxjax.lower.ipu.rules.rows import fits
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.arithmetic import add, max, min
@@ -76,7 +76,7 @@ def _along(x: Array, axis: int, size: int, stride: int, hole: int, count: int, c
     return total
 
 
-def reduce_window(b: Builder, e: Equation, x: View) -> View:
+def reduce_window(b: Builder, e: Equation, x: VariableView) -> VariableView:
     p, out = e.params, e.outputs[0].type
     if not out.size:
         return b.variable(out.shape, out.dtype).view()
@@ -97,7 +97,7 @@ def reduce_window(b: Builder, e: Equation, x: View) -> View:
     return b.inline(windows, [x])
 
 
-def select_and_gather_add(b: Builder, e: Equation, t: View, x: View) -> View:
+def select_and_gather_add(b: Builder, e: Equation, t: VariableView, x: VariableView) -> VariableView:
     p, out = e.params, e.outputs[0].type
     if not out.size:
         return b.variable(out.shape, out.dtype).view()
@@ -190,7 +190,7 @@ def _attributes(e: Equation, moving: Sequence[int], box: Any, out: Any, order: S
 
 
 def _alone(
-    b: Builder, codelet: SelectAndScatterAdd, e: Equation, source: View, order: Any, moving: Any, boxes: Any
+    b: Builder, codelet: SelectAndScatterAdd, e: Equation, source: VariableView, order: Any, moving: Any, boxes: Any
 ) -> int:
     """Cycles of the busiest vertex, if vertices take whole windows."""
     _, sizes, _ = boxes[0]
@@ -199,7 +199,7 @@ def _alone(
     return codelet.cycles({"source": _five(order, moving, outs, 1)}, attributes, b.chip)
 
 
-def select_and_scatter_add(b: Builder, e: Equation, source: View, x: View) -> View:
+def select_and_scatter_add(b: Builder, e: Equation, source: VariableView, x: VariableView) -> VariableView:
     moving = _pooled(e)
     n = math.prod(x.shape[d] for d in moving or ())
     good = moving and x.size and source.size and fits(b, 3 * 4 * n) and x.dtype.name in ("float32", "float16")
