@@ -14,7 +14,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import INVALID, copysign, fabs, fast_two_sum, polynomial, product_error
 from nxjax.kernels.cpu.math_exp import DOUBLE, exp, exp_times
 from nxjax.kernels.cpu.math_log import cut, log
-from nxjax.kernels.cpu.ops import Site, op
+from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.kernels.cpu.ops_arithmetic import rounded
 from nxjax.trace import dtypes
 
@@ -83,7 +83,7 @@ def _signed(f: Function, isa: Isa, x: Value, y: Value, size: Value) -> Value:
 
 
 @op("pow", dtypes.FLOAT)
-def pow_(s: Site) -> Value:
+def pow_(s: EmitContext) -> Value:
     f, isa = s.f, s.isa
     x, y = s.xs
     double = with_element(x.type, "double")

@@ -4,7 +4,7 @@ An op is a primitive, or has an emitter of its own for a reason (see `nxjax.ops.
 decomposition. An emitter is registered by the op's name, in a file that `MODULES` names::
 
     @op("add", NUMERIC)
-    def add(s: Site) -> Value: ...
+    def add(s: EmitContext) -> Value: ...
 
 It gets the operands as registers hold them (see `convert`) and gives the result in the result's register type. Where
 the result is of a narrow float or a 4-bit type it may leave that to `convert.settle`, which is called for it. Emitters
@@ -64,7 +64,7 @@ NAMES: Final = DECOMPOSED.union(*MODULES.values())
 
 @final
 @dataclass(frozen=True, slots=True)
-class Site:
+class EmitContext:
     """Where an op is emitted.
 
     Attributes:
@@ -100,7 +100,7 @@ class Site:
         return convert.constant(self.f, dtype or self.dtype, value, self.lanes)
 
 
-Emitter = Callable[[Site], Value]
+Emitter = Callable[[EmitContext], Value]
 Formula = Callable[..., Value]
 Refusal = Callable[[Mapping[str, Any], Sequence[DType], DType], str]
 
@@ -159,7 +159,7 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
     """
 
     def add(function: Formula) -> Formula:
-        def emitter(s: Site) -> Value:
+        def emitter(s: EmitContext) -> Value:
             if not wide or s.dtype == dtypes.float64:
                 return function(s.f, s.isa, *s.xs)
             xs = (x.convert(with_element(x.type, "double")) for x in s.xs)
@@ -224,7 +224,7 @@ def emit(
             lambda e, xs: emit(f, isa, e.op.name, e.params, *_types(e), xs),
             lambda a: convert.constant(f, a.type.dtype, a.value.numpy(), lanes_of(values[0].type)),
         )
-    y = entry.emitter(Site(f, isa, params, tuple(in_dtypes), out_dtype, tuple(values)))
+    y = entry.emitter(EmitContext(f, isa, params, tuple(in_dtypes), out_dtype, tuple(values)))
     if not entry.exact:
         return convert.settle(f, isa, out_dtype, y)
     # The word of -0 is NaN in some formats.

@@ -12,7 +12,7 @@ from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import copysign, fabs, where_rare
-from nxjax.kernels.cpu.ops import DType, Site, op
+from nxjax.kernels.cpu.ops import DType, EmitContext, op
 from nxjax.kernels.cpu.ops_complex import to_complex
 from nxjax.trace import dtypes
 
@@ -27,30 +27,30 @@ def is_unsigned(dtype: DType) -> bool:
 
 
 @op("neg", REAL)
-def neg(s: Site) -> Value:
+def neg(s: EmitContext) -> Value:
     return -s.xs[0]
 
 
 @op("add", ALL)
-def add(s: Site) -> Value:
+def add(s: EmitContext) -> Value:
     x, y = s.xs
     return x | y if s.dtype == dtypes.bool_ else x + y
 
 
 @op("sub", REAL)
-def sub(s: Site) -> Value:
+def sub(s: EmitContext) -> Value:
     x, y = s.xs
     return x - y
 
 
 @op("mul", ALL)
-def mul(s: Site) -> Value:
+def mul(s: EmitContext) -> Value:
     x, y = s.xs
     return x & y if s.dtype == dtypes.bool_ else x * y
 
 
 @op("div", REAL)
-def div(s: Site) -> Value:
+def div(s: EmitContext) -> Value:
     x, y = s.xs
     if s.dtype in FLOAT:
         return x / y
@@ -63,7 +63,7 @@ def div(s: Site) -> Value:
     return s.f.select(by_zero, -1, s.f.select(negated, -x, quotient))
 
 
-def _quotient(s: Site, x: Value, y: Value) -> Value:
+def _quotient(s: EmitContext, x: Value, y: Value) -> Value:
     """x / y of integers, toward zero.
 
     Processors divide integers one by one, floats in vectors. A quotient of b-bit integers that is not whole is farther
@@ -80,7 +80,7 @@ def _quotient(s: Site, x: Value, y: Value) -> Value:
 
 
 @op("rem", REAL, exact=True)
-def rem(s: Site) -> Value:
+def rem(s: EmitContext) -> Value:
     """The remainder of division toward zero, with the sign of x."""
     x, y = s.xs
     if s.dtype in FLOAT:
@@ -91,7 +91,7 @@ def rem(s: Site) -> Value:
     return s.f.select(by_zero, x, x - _quotient(s, x, safe) * safe)
 
 
-def _float_remainder(s: Site, x: Value, y: Value) -> Value:
+def _float_remainder(s: EmitContext, x: Value, y: Value) -> Value:
     """x - q y with q = trunc(x / y), which is exact for quotients that are not too large; C's ``fmod`` for others.
 
     Floats are divided in double: below 2^24 the quotient cannot round up to the next whole number. That of doubles can,
@@ -114,16 +114,16 @@ def _float_remainder(s: Site, x: Value, y: Value) -> Value:
 
 
 @op("max", ALL, exact=True)
-def max_(s: Site) -> Value:
+def max_(s: EmitContext) -> Value:
     return _extremum(s, s.dtype, s.xs[0], s.xs[1], largest=True)
 
 
 @op("min", ALL, exact=True)
-def min_(s: Site) -> Value:
+def min_(s: EmitContext) -> Value:
     return _extremum(s, s.dtype, s.xs[0], s.xs[1], largest=False)
 
 
-def _extremum(s: Site, dtype: DType, x: Value, y: Value, largest: bool) -> Value:
+def _extremum(s: EmitContext, dtype: DType, x: Value, y: Value, largest: bool) -> Value:
     """The larger or smaller; NaN if either is. Of two zeros the second (of float16 the first), as NumPy has it."""
     f = s.f
     if dtype == dtypes.bool_:
@@ -139,7 +139,7 @@ def _extremum(s: Site, dtype: DType, x: Value, y: Value, largest: bool) -> Value
 
 
 @op("abs", REAL, exact=True)
-def abs_(s: Site) -> Value:
+def abs_(s: EmitContext) -> Value:
     (x,) = s.xs
     if s.dtype in FLOAT:
         return s.f.intrinsic("fabs", x.type, x)
@@ -150,7 +150,7 @@ def abs_(s: Site) -> Value:
 
 
 @op("sign", REAL, exact=True)
-def sign(s: Site) -> Value:
+def sign(s: EmitContext) -> Value:
     (x,) = s.xs
     f = s.f
     if s.dtype in FLOAT:
@@ -162,7 +162,7 @@ def sign(s: Site) -> Value:
 
 
 @op("sqrt", FLOAT)
-def sqrt(s: Site) -> Value:
+def sqrt(s: EmitContext) -> Value:
     (x,) = s.xs
     return s.f.intrinsic("sqrt", x.type, x)
 
@@ -172,7 +172,7 @@ def sqrt(s: Site) -> Value:
 
 def _compare(name: str, allowed: frozenset[DType] = ALL) -> None:
     @op(name, allowed, exact=True)
-    def _(s: Site) -> Value:
+    def _(s: EmitContext) -> Value:
         x, y = s.xs
         unsigned = is_unsigned(s.dtype) and name not in ("eq", "ne")
         return getattr(x, "u" + name if unsigned else name)(y)
@@ -183,7 +183,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 @op("select_n", dtypes.NUMERIC | {dtypes.key}, exact=True)
-def select_n(s: Site) -> Value:
+def select_n(s: EmitContext) -> Value:
     """``cases[which]``; an integer outside of the cases takes the nearest one."""
     which, *cases = s.xs
     if len(cases) == 1:
@@ -200,17 +200,17 @@ def select_n(s: Site) -> Value:
 
 
 @op("floor", FLOAT, exact=True)
-def floor(s: Site) -> Value:
+def floor(s: EmitContext) -> Value:
     return rounded(s.f, s.isa, "floor", s.xs[0])
 
 
 @op("ceil", FLOAT, exact=True)
-def ceil(s: Site) -> Value:
+def ceil(s: EmitContext) -> Value:
     return rounded(s.f, s.isa, "ceil", s.xs[0])
 
 
 @op("round", FLOAT, exact=True)
-def round_(s: Site) -> Value:
+def round_(s: EmitContext) -> Value:
     (x,) = s.xs
     f = s.f
     if s.params["rounding_method"] == 1:
@@ -248,7 +248,7 @@ def _wide_exponent(params: Mapping[str, Any], ins: Sequence[DType], out: DType) 
 
 
 @op("reduce_precision", FLOAT, refuses=_wide_exponent)
-def reduce_precision(s: Site) -> Value:
+def reduce_precision(s: EmitContext) -> Value:
     """In float64: rounded at the last kept bit of the word, too large to infinity, too small to zero."""
     (x,) = s.xs
     f = s.f
@@ -276,7 +276,7 @@ def reduce_precision(s: Site) -> Value:
 
 
 @op("convert_element_type", ALL, exact=True)
-def convert_element_type(s: Site) -> Value:
+def convert_element_type(s: EmitContext) -> Value:
     if s.out in dtypes.COMPLEX:
         return to_complex(s)
     return convert.convert(s.f, s.isa, s.xs[0], s.dtype, s.out)
@@ -289,7 +289,7 @@ def _other_width(params: Mapping[str, Any], ins: Sequence[DType], out: DType) ->
 
 
 @op("bitcast_convert_type", dtypes.NUMERIC, refuses=_other_width, exact=True)
-def bitcast_convert_type(s: Site) -> Value:
+def bitcast_convert_type(s: EmitContext) -> Value:
     (x,) = s.xs
     if s.dtype == s.out:
         return x
@@ -298,5 +298,5 @@ def bitcast_convert_type(s: Site) -> Value:
 
 
 @op("copy", dtypes.NUMERIC | {dtypes.key}, exact=True)
-def copy(s: Site) -> Value:
+def copy(s: EmitContext) -> Value:
     return s.xs[0]

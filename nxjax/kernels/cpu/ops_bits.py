@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 from nxjax.kernels.cpu.ir import Value
-from nxjax.kernels.cpu.ops import Site, op
+from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.trace import dtypes
 
 
 @op("and", dtypes.BITS, exact=True)
-def and_(s: Site) -> Value:
+def and_(s: EmitContext) -> Value:
     return s.xs[0] & s.xs[1]
 
 
 @op("or", dtypes.BITS, exact=True)
-def or_(s: Site) -> Value:
+def or_(s: EmitContext) -> Value:
     return s.xs[0] | s.xs[1]
 
 
 @op("xor", dtypes.BITS, exact=True)
-def xor(s: Site) -> Value:
+def xor(s: EmitContext) -> Value:
     return s.xs[0] ^ s.xs[1]
 
 
 @op("not", dtypes.BITS)
-def not_(s: Site) -> Value:
+def not_(s: EmitContext) -> Value:
     return ~s.xs[0]
 
 
@@ -32,20 +32,20 @@ def not_(s: Site) -> Value:
 
 
 @op("shift_left", dtypes.INTEGER)
-def shift_left(s: Site) -> Value:
+def shift_left(s: EmitContext) -> Value:
     x, y = s.xs
     return s.f.select(y.ult(dtypes.bit_width(s.dtype)), x << y, 0)
 
 
 @op("shift_right_logical", dtypes.INTEGER)
-def shift_right_logical(s: Site) -> Value:
+def shift_right_logical(s: EmitContext) -> Value:
     x, y = s.xs
     bits = x & 15 if s.dtype == dtypes.int4 else x
     return s.f.select(y.ult(dtypes.bit_width(s.dtype)), bits.lshr(y), 0)
 
 
 @op("shift_right_arithmetic", dtypes.INTEGER)
-def shift_right_arithmetic(s: Site) -> Value:
+def shift_right_arithmetic(s: EmitContext) -> Value:
     x, y = s.xs
     width = dtypes.bit_width(s.dtype)
     bits = (x << 4) >> 4 if width == 4 else x
@@ -53,13 +53,13 @@ def shift_right_arithmetic(s: Site) -> Value:
 
 
 @op("population_count", dtypes.INTEGER)
-def population_count(s: Site) -> Value:
+def population_count(s: EmitContext) -> Value:
     (x,) = s.xs
     return s.f.intrinsic("ctpop", x.type, x & 15 if s.dtype == dtypes.int4 else x)
 
 
 @op("clz", dtypes.INTEGER)
-def clz(s: Site) -> Value:
+def clz(s: EmitContext) -> Value:
     (x,) = s.xs
     f = s.f
     count = f.intrinsic("ctlz", x.type, x & 15 if s.dtype == dtypes.int4 else x, f.constant("i1", False))

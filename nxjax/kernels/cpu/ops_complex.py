@@ -14,7 +14,7 @@ from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, lanes_of, ve
 from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.kernels.cpu.math_exp import exp
 from nxjax.kernels.cpu.math_trig import cos, sin
-from nxjax.kernels.cpu.ops import DType, Site, op
+from nxjax.kernels.cpu.ops import DType, EmitContext, op
 from nxjax.trace import dtypes
 
 COMPLEX = dtypes.COMPLEX
@@ -43,7 +43,7 @@ def joined(f: Function, x: Value, y: Value) -> Value:
     return f.shuffle(x, y, [i // 2 + i % 2 * lanes for i in range(2 * lanes)]).bitcast(word)
 
 
-def _both(s: Site) -> tuple[Parts, Parts]:
+def _both(s: EmitContext) -> tuple[Parts, Parts]:
     return parts(s.f, s.xs[0]), parts(s.f, s.xs[1])
 
 
@@ -85,29 +85,29 @@ def quotient(f: Function, x: Parts, y: Parts) -> Parts:
 
 
 @op("add", COMPLEX)
-def add(s: Site) -> Value:
+def add(s: EmitContext) -> Value:
     (a, b), (c, d) = _both(s)
     return joined(s.f, a + c, b + d)
 
 
 @op("sub", COMPLEX)
-def sub(s: Site) -> Value:
+def sub(s: EmitContext) -> Value:
     (a, b), (c, d) = _both(s)
     return joined(s.f, a - c, b - d)
 
 
 @op("mul", COMPLEX)
-def mul(s: Site) -> Value:
+def mul(s: EmitContext) -> Value:
     return joined(s.f, *product(s.f, *_both(s)))
 
 
 @op("div", COMPLEX)
-def div(s: Site) -> Value:
+def div(s: EmitContext) -> Value:
     return joined(s.f, *quotient(s.f, *_both(s)))
 
 
 @op("square", COMPLEX)
-def square(s: Site) -> Value:
+def square(s: EmitContext) -> Value:
     f = s.f
     a, b = parts(f, s.xs[0])
     re, im = product(f, (a, b), (a, b))
@@ -117,13 +117,13 @@ def square(s: Site) -> Value:
 
 
 @op("neg", COMPLEX)
-def neg(s: Site) -> Value:
+def neg(s: EmitContext) -> Value:
     a, b = parts(s.f, s.xs[0])
     return joined(s.f, -a, -b)
 
 
 @op("abs", COMPLEX)
-def abs_(s: Site) -> Value:
+def abs_(s: EmitContext) -> Value:
     """Of floats in double, where the squares neither overflow nor are rounded; of doubles by the larger part."""
     f = s.f
     a, b = (fabs(f, v) for v in parts(f, s.xs[0]))
@@ -140,34 +140,34 @@ def abs_(s: Site) -> Value:
 
 
 @op("real", COMPLEX)
-def real(s: Site) -> Value:
+def real(s: EmitContext) -> Value:
     return parts(s.f, s.xs[0])[0]
 
 
 @op("imag", COMPLEX)
-def imag(s: Site) -> Value:
+def imag(s: EmitContext) -> Value:
     return parts(s.f, s.xs[0])[1]
 
 
 @op("complex", PARTS)
-def complex_(s: Site) -> Value:
+def complex_(s: EmitContext) -> Value:
     return joined(s.f, *s.xs)
 
 
 @op("eq", COMPLEX)
-def eq(s: Site) -> Value:
+def eq(s: EmitContext) -> Value:
     (a, b), (c, d) = _both(s)
     return a.eq(c) & b.eq(d)
 
 
 @op("ne", COMPLEX)
-def ne(s: Site) -> Value:
+def ne(s: EmitContext) -> Value:
     (a, b), (c, d) = _both(s)
     return a.ne(c) | b.ne(d)
 
 
 @op("exp", COMPLEX)
-def exp_(s: Site) -> Value:
+def exp_(s: EmitContext) -> Value:
     """e^a (cos b + i sin b); of real numbers real, and of an infinite real part with the signs of cos b and sin b."""
     f, isa = s.f, s.isa
     a, b = parts(f, s.xs[0])
@@ -182,7 +182,7 @@ def exp_(s: Site) -> Value:
     return joined(f, re, f.select(b.eq(0.0), b, im))
 
 
-def to_complex(s: Site) -> Value:
+def to_complex(s: EmitContext) -> Value:
     """Any number in a complex dtype."""
     f, part = s.f, dtypes.real_part(s.out)
     if s.dtype not in COMPLEX:
@@ -194,7 +194,7 @@ def to_complex(s: Site) -> Value:
 
 
 @op("convert_element_type", COMPLEX)
-def convert_element_type(s: Site) -> Value:
+def convert_element_type(s: EmitContext) -> Value:
     """To a real dtype the real part; to bool, whether any is not 0."""
     if s.out in COMPLEX:
         return s.xs[0] if s.dtype == s.out else to_complex(s)

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector, with_element
-from nxjax.kernels.cpu.ops import Site, op
+from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
 from nxjax.ops.fixed.reduce import average
 from nxjax.ops.quant_grid import Grid, Rounding
@@ -48,7 +48,7 @@ real = StoredStep("stored_real", _real)
 
 
 @op("stored_quantize", (dtypes.float32,), exact=True)
-def _emit_quantize(s: Site) -> Value:
+def _emit_quantize(s: EmitContext) -> Value:
     """`Grid.quantize` less the zero point: the quotient cut, and one step further where half or more is left."""
     f, (x,), grid = s.f, s.xs, s.params["grid"]
     low, high = (v - grid.zero_point for v in grid.limits)
@@ -63,7 +63,7 @@ def _emit_quantize(s: Site) -> Value:
 
 
 @op("stored_real", (dtypes.int16,), exact=True)
-def _emit_real(s: Site) -> Value:
+def _emit_real(s: EmitContext) -> Value:
     (q,), grid = s.xs, s.params["grid"]
     type = with_element(q.type, "float")
     return q.convert(with_element(q.type, "i32")).convert(type) * float(np.float32(grid.scale))
@@ -95,14 +95,14 @@ def _emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
 
 
 @op("stored_pair", (dtypes.float32,), exact=True)
-def _emit_pair(s: Site) -> Value:
+def _emit_pair(s: EmitContext) -> Value:
     low, high, scale = s.xs
     last = s.params["last"]
     return (_emitted_weight(s.f, low, scale, last) & 0xFFFF) | (_emitted_weight(s.f, high, scale, last) << 16)
 
 
 @op("stored_single", (dtypes.float32,), exact=True)
-def _emit_single(s: Site) -> Value:
+def _emit_single(s: EmitContext) -> Value:
     w, scale = s.xs
     return _emitted_weight(s.f, w, scale, s.params["last"]) & 0xFFFF
 
@@ -134,7 +134,7 @@ cut = StoredStep("stored_cut", lambda r: ((np.int64(1) << r) - 1).astype(np.int3
 
 
 @op("stored_bias", (dtypes.float32,), exact=True)
-def _emit_bias(s: Site) -> Value:
+def _emit_bias(s: EmitContext) -> Value:
     f, (b, w_scale, x_scale) = s.f, s.xs
     double = with_element(b.type, "double")
     ratio = b.convert(double) / (x_scale.convert(double) * w_scale.convert(double))
@@ -145,7 +145,7 @@ def _emit_bias(s: Site) -> Value:
     return f.select(whole.is_nan(), 0.0, kept).convert(with_element(b.type, "i32"))
 
 
-def _parts(s: Site) -> tuple[Value, Value]:
+def _parts(s: EmitContext) -> tuple[Value, Value]:
     """`quantize_multiplier` of a positive factor by its bits: of 53 significant ones 31 are kept, halves up."""
     f, type = s.f, s.xs[0].type
     double, long = with_element(type, "double"), with_element(type, "i64")
@@ -164,29 +164,29 @@ def _parts(s: Site) -> tuple[Value, Value]:
 
 
 @op("stored_mantissa", (dtypes.float32,), exact=True)
-def _emit_mantissa(s: Site) -> Value:
+def _emit_mantissa(s: EmitContext) -> Value:
     return _parts(s)[0].convert(with_element(s.xs[0].type, "i32"))
 
 
 @op("stored_exponent", (dtypes.float32,), exact=True)
-def _emit_exponent(s: Site) -> Value:
+def _emit_exponent(s: EmitContext) -> Value:
     return _parts(s)[1].convert(with_element(s.xs[0].type, "i32"))
 
 
 @op("stored_left", (dtypes.int32,), exact=True)
-def _emit_left(s: Site) -> Value:
+def _emit_left(s: EmitContext) -> Value:
     (e,) = s.xs
     return s.f.intrinsic("smax", e.type, e, s.f.constant(e.type, 0)) & 31
 
 
 @op("stored_right", (dtypes.int32,), exact=True)
-def _emit_right(s: Site) -> Value:
+def _emit_right(s: EmitContext) -> Value:
     zero = s.f.constant(s.xs[0].type, 0)
     return s.f.intrinsic("smax", zero.type, zero - s.xs[0], zero)
 
 
 @op("stored_cut", (dtypes.int32,), exact=True)
-def _emit_cut(s: Site) -> Value:
+def _emit_cut(s: EmitContext) -> Value:
     return (s.f.constant(s.xs[0].type, 1) << s.xs[0]) - 1
 
 
@@ -246,7 +246,7 @@ def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value 
 
 
 @op("stored_rescale", (dtypes.int32,), exact=True)
-def _emit_rescale(s: Site) -> Value:
+def _emit_rescale(s: EmitContext) -> Value:
     f, (acc, b, m, *shifts, zero, lo, hi) = s.f, s.xs
     scaled = once if s.params["rounding"] == "single" else twice
     return placed(f, scaled(f, acc + b, m, *shifts), zero, lo, hi)
@@ -311,7 +311,7 @@ def _wide(x: Value) -> Value:
 
 
 @op("stored_sum", (dtypes.int16,), exact=True)
-def _emit_sum(s: Site) -> Value:
+def _emit_sum(s: EmitContext) -> Value:
     f, p = s.f, s.params
     a, b, c = sum_factors(p["x_grid"], p["y_grid"], p["out"])
     left, right = (constant_factor(f, _wide(v) << 20, r, p["rounding"]) for v, r in zip(s.xs, (a, b), strict=True))
@@ -320,7 +320,7 @@ def _emit_sum(s: Site) -> Value:
 
 
 @op("stored_product", (dtypes.int16,), exact=True)
-def _emit_product(s: Site) -> Value:
+def _emit_product(s: EmitContext) -> Value:
     f, p = s.f, s.params
     x, y = map(_wide, s.xs)
     total = constant_factor(f, x * y, product_factor(p["x_grid"], p["y_grid"], p["out"]), p["rounding"])
@@ -328,7 +328,7 @@ def _emit_product(s: Site) -> Value:
 
 
 @op("stored_move", (dtypes.int16,), exact=True)
-def _emit_move(s: Site) -> Value:
+def _emit_move(s: EmitContext) -> Value:
     f, p = s.f, s.params
     return placed(
         f, constant_factor(f, _wide(s.xs[0]), p["factor"], p["rounding"]), p["out"].zero_point, p["lo"], p["hi"]
@@ -348,7 +348,7 @@ averaged = StoredStep("stored_average", _average)
 
 
 @op("stored_average", (dtypes.int32,), exact=True)
-def _emit_average(s: Site) -> Value:
+def _emit_average(s: EmitContext) -> Value:
     """Halves away from zero: of sizes, with the sign put back. Quotients of such whole numbers are exact in float64."""
     f, (total, count) = s.f, s.xs
     grid = s.params["grid"]

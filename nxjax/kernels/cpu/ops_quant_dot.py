@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from nxjax.kernels.cpu.ir import Value, with_element
-from nxjax.kernels.cpu.ops import Site, op
+from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.kernels.cpu.ops_quant import NDArray, StoredStep, constant_factor, placed
 from nxjax.ops.fixed.point import INT32_MAX, INT32_MIN, quantize_multiplier, rescale, round_away, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
@@ -36,14 +36,14 @@ matmul: Final = StoredStep("stored_matmul", _matmul)
 
 
 @op("stored_factor", (dtypes.float32,), exact=True)
-def _emit_factor(s: Site) -> Value:
+def _emit_factor(s: EmitContext) -> Value:
     double = with_element(s.xs[0].type, "double")
     w_scale, x_scale, y_scale = (v.convert(double) for v in s.xs)
     return x_scale * w_scale / y_scale
 
 
 @op("stored_dense", (dtypes.int32, dtypes.float64), exact=True)
-def _emit_dense(s: Site) -> Value:
+def _emit_dense(s: EmitContext) -> Value:
     """The saturated result plus the zero point does not fit into 32 bits: the limits are moved instead."""
     f, (acc, bias, by, zero, lo, hi) = s.f, s.xs
     x = (acc + bias).convert(by.type) * by
@@ -57,7 +57,7 @@ def _emit_dense(s: Site) -> Value:
 
 
 @op("stored_matmul", (dtypes.int32,), exact=True)
-def _emit_matmul(s: Site) -> Value:
+def _emit_matmul(s: EmitContext) -> Value:
     f, p = s.f, s.params
     scaled = constant_factor(f, s.xs[0], p["factor"], p["rounding"])
     return placed(f, scaled, p["out"].zero_point, p["lo"], p["hi"])

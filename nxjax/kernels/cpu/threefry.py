@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu.ir import Function, Value, element, with_element
-from nxjax.kernels.cpu.ops import Site, op
+from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.ops.random import random_fold_in
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
@@ -82,7 +82,7 @@ def key_of(a: Value, b: Value) -> Value:
 
 
 @op("threefry", {dtypes.uint32}, exact=True)
-def _threefry(s: Site) -> Value:
+def _threefry(s: EmitContext) -> Value:
     key, number = s.xs
     a, b = hashed(s.f, *words_of(key), None, number)
     if s.out == dtypes.key:
@@ -94,12 +94,12 @@ def _threefry(s: Site) -> Value:
 
 
 @op("random_fold_in", {dtypes.uint32}, exact=True)
-def _fold_in(s: Site) -> Value:
+def _fold_in(s: EmitContext) -> Value:
     return _threefry(s)
 
 
 @op("random_seed", dtypes.INTEGER, exact=True)
-def _seed(s: Site) -> Value:
+def _seed(s: EmitContext) -> Value:
     """The high and the low half of the seed; the high one is 0 below 64 bits."""
     (x,) = s.xs
     if element(x.type) == "i64":
