@@ -1,7 +1,7 @@
 """Devices by type and number, as programs name them before they know what a machine has.
 
-`nx.devices()` lists what can execute now; `Device(DeviceType.NPU, 0)` names something that may not be there, and says
-why it is not.
+`nx.devices()` lists what can execute now; `DeviceSpec(DeviceType.NPU, 0)` names something that may not be there, and
+says why it is not.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DeviceType(enum.Enum):
 
 @final
 @dataclass(frozen=True)
-class Device:
+class DeviceSpec:
     """A device by type and number. It need not be available.
 
     Use it like any device: ``nx.device_put(x, device)``, ``nx.jit(f, device=device)``.
@@ -113,6 +113,10 @@ class Device:
         return f"{self.platform}:{self.index}"
 
     __repr__ = __str__
+
+
+# Its public name; `nx.devices()` gives the class `Device` of the backends.
+Device = DeviceSpec
 
 
 def _present(platform: str) -> list[base.Device]:
