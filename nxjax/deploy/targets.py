@@ -13,7 +13,7 @@ from nxjax.trace.boundary import entry
 
 @final
 @dataclass(frozen=True)
-class Target:
+class TargetInfo:
     """One target: its name, chip, file format, precision, and the best label that this machine can give.
 
     ``forms`` are the usual variants of a target, which ``name:form`` selects.
@@ -38,8 +38,12 @@ class Target:
         return f"{self.title} ({self.forms[0]} to {self.forms[-1]})" if self.forms else self.title
 
 
+# Its public name; `nx.compile` takes names of the class `Target` of the backends.
+Target = TargetInfo
+
+
 @final
-class Targets(tuple[Target, ...]):
+class Targets(tuple[TargetInfo, ...]):
     """The targets, printed as a table.
 
     >>> isinstance(nx.targets(), Targets), "tflite" in repr(nx.targets())
@@ -82,6 +86,6 @@ def targets() -> Targets:
         target = registry.get(name)
         label, reason = target.available()
         found.append(
-            Target(name, target.title, target.format, target.precision, label, reason, target.extra, target.forms)
+            TargetInfo(name, target.title, target.format, target.precision, label, reason, target.extra, target.forms)
         )
     return Targets(found)
