@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nxjax.backends import eager_kernels, placing, registry
-from nxjax.backends.base import Backend, Executable, Placement
+from nxjax.backends.base import Backend, DeviceAssignment, Executable
 from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
 from nxjax.lower.reproducible import by_numpy, check_program, refused
@@ -158,8 +158,8 @@ class Dispatcher:
         names: Sequence[str] = (),
     ) -> list[DeviceArray]:
         """As `call`, with shardings that were asked for (None: not), and names of arguments for errors."""
-        placement = placing.resolve(program, [*map(place_of, args)], device, ins, outs, names)
-        return self.compile_placed(program, placement, donate)(args)
+        assignment = placing.resolve(program, [*map(place_of, args)], device, ins, outs, names)
+        return self.compile_placed(program, assignment, donate)(args)
 
     def place(
         self,
@@ -170,7 +170,7 @@ class Dispatcher:
         ins: Sequence[Sharding | None] = (),
         outs: Sequence[Sharding | None] = (),
         names: Sequence[str] = (),
-    ) -> Placement:
+    ) -> DeviceAssignment:
         """Where a program runs whose arguments lie as ``shardings`` says (None: anywhere)."""
         return placing.resolve(program, shardings, device, ins, outs, names)
 
@@ -183,23 +183,27 @@ class Dispatcher:
         """Where results are that were put nowhere."""
         return SingleDeviceSharding(placing.default_device())
 
-    def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable:
-        return program.derive(("placed", _code(), placement, donate), lambda: self._placed(program, placement, donate))
+    def compile_placed(
+        self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()
+    ) -> Executable:
+        return program.derive(
+            ("placed", _code(), assignment, donate), lambda: self._placed(program, assignment, donate)
+        )
 
-    def _placed(self, program: Program, placement: Placement, donate: tuple[int, ...]) -> Executable:
+    def _placed(self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
 
         def make() -> Executable:
-            backend = placement.devices[0].backend
+            backend = assignment.devices[0].backend
             if current_settings().reproducible:
                 _check_promise(program, backend)
-            made = backend.compile_placed(program, donate, placement)
-            return placing.at_place(made, placement)
+            made = backend.compile_placed(program, donate, assignment)
+            return placing.at_place(made, assignment)
 
-        return self._known(("placed", _code(), program.fingerprint, placement, donate), make)
+        return self._known(("placed", _code(), program.fingerprint, assignment, donate), make)
 
-    def lower_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> str:
-        return placement.devices[0].backend.lower_placed(program, donate, placement)
+    def lower_placed(self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()) -> str:
+        return assignment.devices[0].backend.lower_placed(program, donate, assignment)
 
     def clear(self) -> None:
         """Forget executables that no program holds, and give back memory that is kept for later calls."""

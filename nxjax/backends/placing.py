@@ -12,7 +12,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from nxjax.backends import registry
-from nxjax.backends.base import Backend, Device, Executable, Placement
+from nxjax.backends.base import Backend, Device, DeviceAssignment, Executable
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
@@ -27,7 +27,9 @@ from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 
 class PlacedCompiler(Protocol):
-    def compile_placed(self, program: Program, placement: Placement, donate: tuple[int, ...] = ()) -> Executable: ...
+    def compile_placed(
+        self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()
+    ) -> Executable: ...
 
 
 def sharding_of(x: DeviceArray) -> Sharding:
@@ -91,8 +93,8 @@ def resolve(
     ins: Sequence[Sharding | None] = (),
     outs: Sequence[Sharding | None] = (),
     names: Sequence[str] = (),
-) -> Placement:
-    """The placement of a call.
+) -> DeviceAssignment:
+    """The devices and shardings of a call.
 
     Args:
         given: where each argument was put, or None.
@@ -108,7 +110,7 @@ def resolve(
     outs = tuple(outs) or (None,) * len(program.outputs)
     if device is not None:
         place = SingleDeviceSharding(device_of(device, "jit"))
-        return Placement((place.device,), (place,) * len(types), (place,) * len(program.outputs))
+        return DeviceAssignment((place.device,), (place,) * len(types), (place,) * len(program.outputs))
     for i, (s, t) in enumerate(zip(ins, types, strict=True)):
         if s is not None:
             s.check(t.shape, f"jit: in_shardings of {_name(names, i)}")
@@ -135,14 +137,14 @@ def resolve(
         settled.append(asked if asked is not None else there)
     if len(devices) == 1:
         only = SingleDeviceSharding(devices[0])
-        return Placement(devices, (only,) * len(types), (only,) * len(program.outputs))
+        return DeviceAssignment(devices, (only,) * len(types), (only,) * len(program.outputs))
     over = _own_mesh(program, devices) or Mesh(list(devices), ("devices",))
     copies = NamedSharding(over, PartitionSpec())
     # An array of another kind of sharding (one device of one) has to be said as a named one.
     ready = [s if s is None or isinstance(s, NamedSharding) else copies for s in settled]
     # Small things that were put nowhere are copied; the compiler chooses for the rest.
     ready = [copies if s is None and not t.shape else s for s, t in zip(ready, types, strict=True)]
-    return Placement(devices, ready, outs, over)
+    return DeviceAssignment(devices, ready, outs, over)
 
 
 def _own_mesh(program: Program, devices: Sequence[Device]) -> Mesh | None:
@@ -223,11 +225,11 @@ class CommittedExecutable(Executable):
 
     __slots__ = ("input_shardings", "made", "output_shardings")
 
-    def __init__(self, made: Executable, placement: Placement) -> None:
+    def __init__(self, made: Executable, assignment: DeviceAssignment) -> None:
         self.made = made
-        only = SingleDeviceSharding(placement.devices[0])
-        self.input_shardings = (only,) * len(placement.ins)
-        self.output_shardings = (only,) * len(placement.outs)
+        only = SingleDeviceSharding(assignment.devices[0])
+        self.input_shardings = (only,) * len(assignment.ins)
+        self.output_shardings = (only,) * len(assignment.outs)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         out = zip(self.made(args), self.output_shardings, strict=True)
@@ -244,9 +246,9 @@ class CommittedExecutable(Executable):
         return self.made.memory_analysis()
 
 
-def at_place(made: Executable, placement: Placement) -> Executable:
+def at_place(made: Executable, assignment: DeviceAssignment) -> Executable:
     """``made``, with results that say where they are."""
-    return made if made.output_shardings or not placement.outs else CommittedExecutable(made, placement)
+    return made if made.output_shardings or not assignment.outs else CommittedExecutable(made, assignment)
 
 
 # Executables of single ops, by op, types, places and parameters.
@@ -284,8 +286,8 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
         key, known = None, None
     if known is None:
         program = one_equation(op, args, params)
-        placement = resolve(program, where, names=[f"{i} of {op.name}" for i in range(len(args))])
-        known = compiler.compile_placed(program, placement)
+        assignment = resolve(program, where, names=[f"{i} of {op.name}" for i in range(len(args))])
+        known = compiler.compile_placed(program, assignment)
         if key is not None:
             if len(_eager) >= 4096:
                 _eager.clear()
