@@ -14,22 +14,22 @@ from nxjax.kernels.aie.chip import FIRST_CORE_ROW, FOREVER, ITERATIONS, LIMITS, 
 from nxjax.kernels.aie.spec import CoreKernel, MemRef
 from nxjax.lower.aie.cycles import matmul_kernels
 from nxjax.lower.aie.design import (
-    Acquire,
-    Buffer,
-    Call,
-    Copy,
-    Core,
+    AcquireOp,
+    BufferOp,
+    CallOp,
+    CoreOp,
     Design,
     Dimensions,
-    Fifo,
-    Function,
-    Link,
-    Loop,
-    Release,
-    RuntimeSequence,
+    DmaMemcpyOp,
+    DmaWaitOp,
+    ForOp,
+    FuncOp,
+    ObjectFifoLinkOp,
+    ObjectFifoOp,
+    ReleaseOp,
+    RuntimeSequenceOp,
     Statement,
-    Tile,
-    Wait,
+    TileOp,
 )
 from nxjax.lower.aie.plan import DEPTH, PIECES, ElementwisePlan, MatmulPlan
 
@@ -37,12 +37,12 @@ from nxjax.lower.aie.plan import DEPTH, PIECES, ElementwisePlan, MatmulPlan
 _HALF: Final = 8
 
 
-def tiles_of(columns: int, rows: int) -> tuple[Tile, ...]:
+def tiles_of(columns: int, rows: int) -> tuple[TileOp, ...]:
     """Shims, memory tiles and ``rows`` of cores of the first columns, named as mlir-aie names them."""
-    found = [Tile(f"shim_noc_tile_{c}_0", c, SHIM_ROW) for c in range(columns)]
-    found += [Tile(f"mem_tile_{c}_1", c, MEM_ROW) for c in range(columns)]
+    found = [TileOp(f"shim_noc_tile_{c}_0", c, SHIM_ROW) for c in range(columns)]
+    found += [TileOp(f"mem_tile_{c}_1", c, MEM_ROW) for c in range(columns)]
     cores = ((c, FIRST_CORE_ROW + r) for r in range(rows) for c in range(columns))
-    return tuple(found + [Tile(f"tile_{c}_{row}", c, row) for c, row in cores])
+    return tuple(found + [TileOp(f"tile_{c}_{row}", c, row) for c, row in cores])
 
 
 def core_name(column: int, row: int) -> str:
@@ -58,42 +58,42 @@ def matmul_design(plan: MatmulPlan, object_file: str = "kernels.o") -> Design:
     m, k, n = plan.m, plan.k, plan.n
     a_type, b_type = kernels[1].arguments[:2]
     c_type = kernels[-1].arguments[-1]
-    fifos: list[Fifo] = []
-    links: list[Link] = []
+    fifos: list[ObjectFifoOp] = []
+    links: list[ObjectFifoLinkOp] = []
     for column, rows in enumerate(plan.a_columns):
         if not rows:
             continue
         whole = MemRef((len(rows) * a_type.size,), a_type.element)
-        fifos.append(Fifo(f"a_in_{column}", _shim(column), (_mem(column),), DEPTH, whole))
+        fifos.append(ObjectFifoOp(f"a_in_{column}", _shim(column), (_mem(column),), DEPTH, whole))
         blocks = _blocks(m, k, i.m, i.k)
         for row in rows:
             along = tuple(core_name(c, row) for c in range(plan.columns))
-            fifos.append(Fifo(f"a_{row}", _mem(column), along, DEPTH, a_type, blocks))
+            fifos.append(ObjectFifoOp(f"a_{row}", _mem(column), along, DEPTH, a_type, blocks))
         offsets = tuple(a_type.size * j for j in range(len(rows))) if len(rows) > 1 else ()
-        links.append(Link((f"a_in_{column}",), tuple(f"a_{r}" for r in rows), (), offsets))
+        links.append(ObjectFifoLinkOp((f"a_in_{column}",), tuple(f"a_{r}" for r in rows), (), offsets))
     for column in range(plan.columns):
         down = tuple(core_name(column, r) for r in range(plan.rows))
         blocks = () if p.packed else _blocks(k, n, i.k, i.n)
-        fifos.append(Fifo(f"b_in_{column}", _shim(column), (_mem(column),), DEPTH, b_type))
-        fifos.append(Fifo(f"b_{column}", _mem(column), down, DEPTH, b_type, blocks))
-        links.append(Link((f"b_in_{column}",), (f"b_{column}",)))
+        fifos.append(ObjectFifoOp(f"b_in_{column}", _shim(column), (_mem(column),), DEPTH, b_type))
+        fifos.append(ObjectFifoOp(f"b_{column}", _mem(column), down, DEPTH, b_type, blocks))
+        links.append(ObjectFifoLinkOp((f"b_in_{column}",), (f"b_{column}",)))
     for column in range(plan.columns):
         parts = [f"c_{column}_{r}" for r in range(plan.rows)]
-        fifos += [Fifo(f, core_name(column, r), (_mem(column),), DEPTH, c_type) for r, f in enumerate(parts)]
+        fifos += [ObjectFifoOp(f, core_name(column, r), (_mem(column),), DEPTH, c_type) for r, f in enumerate(parts)]
         whole = MemRef((plan.rows * c_type.size,), c_type.element)
         back: Dimensions = ((plan.rows * m // i.m, i.m * n), (i.m, i.n), (n // i.n, i.m * i.n), (i.n, 1))
-        fifos.append(Fifo(f"c_out_{column}", _mem(column), (_shim(column),), DEPTH, whole, back))
+        fifos.append(ObjectFifoOp(f"c_out_{column}", _mem(column), (_shim(column),), DEPTH, whole, back))
         offsets = tuple(c_type.size * r for r in range(plan.rows)) if plan.rows > 1 else ()
-        links.append(Link(tuple(parts), (f"c_out_{column}",), offsets, ()))
-    buffers: list[Buffer] = []
-    cores: list[Core] = []
+        links.append(ObjectFifoLinkOp(tuple(parts), (f"c_out_{column}",), offsets, ()))
+    buffers: list[BufferOp] = []
+    cores: list[CoreOp] = []
     for row in range(plan.rows):
         for column in range(plan.columns):
             tile = core_name(column, row)
             sums = f"sums_{column}_{FIRST_CORE_ROW + row}"
             if p.finish:
-                buffers.append(Buffer(sums, tile, kernels[1].arguments[2]))
-            cores.append(Core(tile, (Loop(FOREVER, _product(plan, kernels, row, column, sums)),), STACK))
+                buffers.append(BufferOp(sums, tile, kernels[1].arguments[2]))
+            cores.append(CoreOp(tile, (ForOp(FOREVER, _product(plan, kernels, row, column, sums)),), STACK))
     mp, kp, np_ = plan.padded
     b_size = plan.columns * plan.column_blocks * plan.steps * b_type.size if p.packed else kp * np_
     arguments = (
@@ -109,7 +109,7 @@ def matmul_design(plan: MatmulPlan, object_file: str = "kernels.o") -> Design:
         tuple(fifos),
         tuple(links),
         tuple(cores),
-        RuntimeSequence("sequence", arguments, tuple(_copies(plan, b_type.size))),
+        RuntimeSequenceOp("sequence", arguments, tuple(_copies(plan, b_type.size))),
     )
 
 
@@ -121,8 +121,8 @@ def _mem(column: int) -> str:
     return f"mem_tile_{column}_1"
 
 
-def _functions(kernels: Sequence[CoreKernel], object_file: str) -> tuple[Function, ...]:
-    return tuple(Function(k.name, k.arguments, object_file) for k in dict.fromkeys(kernels))
+def _functions(kernels: Sequence[CoreKernel], object_file: str) -> tuple[FuncOp, ...]:
+    return tuple(FuncOp(k.name, k.arguments, object_file) for k in dict.fromkeys(kernels))
 
 
 def _blocks(rows: int, columns: int, r: int, c: int) -> Dimensions:
@@ -136,34 +136,34 @@ def _product(
     """What a core does for one tile of the result."""
     zero, product, *finish = (kernel.name for kernel in kernels)
     a, b, c = f"a_{row}", f"b_{column}", f"c_{column}_{row}"
-    take: tuple[Statement, ...] = (Acquire("a", a, "Consume"), Acquire("b", b, "Consume"))
-    give: tuple[Statement, ...] = (Release(a, "Consume"), Release(b, "Consume"))
+    take: tuple[Statement, ...] = (AcquireOp("a", a, "Consume"), AcquireOp("b", b, "Consume"))
+    give: tuple[Statement, ...] = (ReleaseOp(a, "Consume"), ReleaseOp(b, "Consume"))
     into = sums if finish else "c"
-    step = Call(product, ("a", "b", into))
+    step = CallOp(product, ("a", "b", into))
     if not finish:
         steps = _repeated(plan.steps, (*take, step, *give))
-        return (Acquire("c", c, "Produce"), Call(zero, ("c",)), *steps, Release(c, "Produce"))
+        return (AcquireOp("c", c, "Produce"), CallOp(zero, ("c",)), *steps, ReleaseOp(c, "Produce"))
     arguments = (sums, "b_last", "c") if plan.problem.result == "i8" else (sums, "c")
     # The numbers that the result is requantized by come with the last tile of weights.
     return (
-        Call(zero, (sums,)),
+        CallOp(zero, (sums,)),
         *_repeated(plan.steps - 1, (*take, step, *give)),
-        Acquire("a_last", a, "Consume"),
-        Acquire("b_last", b, "Consume"),
-        Call(product, ("a_last", "b_last", into)),
-        Acquire("c", c, "Produce"),
-        Call(finish[0], arguments),
+        AcquireOp("a_last", a, "Consume"),
+        AcquireOp("b_last", b, "Consume"),
+        CallOp(product, ("a_last", "b_last", into)),
+        AcquireOp("c", c, "Produce"),
+        CallOp(finish[0], arguments),
         *give,
-        Release(c, "Produce"),
+        ReleaseOp(c, "Produce"),
     )
 
 
 def _repeated(count: int, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
     """A loop only where there is more than one turn: older lowerings of object fifos do not take others."""
-    return (Loop(count, body),) if count > 1 else body * count
+    return (ForOp(count, body),) if count > 1 else body * count
 
 
-def _copies(plan: MatmulPlan, b_tile: int) -> Iterator[Copy | Wait]:
+def _copies(plan: MatmulPlan, b_tile: int) -> Iterator[DmaMemcpyOp | DmaWaitOp]:
     """Batches of rows of tiles; a batch's BDs are used again when its results are back."""
     p = plan.problem
     wide = plan.padded[2]
@@ -177,18 +177,18 @@ def _copies(plan: MatmulPlan, b_tile: int) -> Iterator[Copy | Wait]:
         for column in range(plan.columns):
             yield from _batch(plan, b_tile, column, first, blocks, base)
         if waiting:
-            yield from (Wait(f"c_out_{column}") for column in range(plan.columns))
+            yield from (DmaWaitOp(f"c_out_{column}") for column in range(plan.columns))
             waiting -= 1
         waiting += 1
     for _ in range(waiting):
-        yield from (Wait(f"c_out_{column}") for column in range(plan.columns))
+        yield from (DmaWaitOp(f"c_out_{column}") for column in range(plan.columns))
 
 
-def _batch(plan: MatmulPlan, b_tile: int, column: int, first: int, blocks: int, base: int) -> Iterator[Copy]:
+def _batch(plan: MatmulPlan, b_tile: int, column: int, first: int, blocks: int, base: int) -> Iterator[DmaMemcpyOp]:
     _, deep, wide = plan.padded
     m, k, n, down = plan.m, plan.k, plan.n, plan.rows * plan.m
     across = plan.column_blocks
-    yield Copy(
+    yield DmaMemcpyOp(
         "c",
         (0, 0, 0, first * down * wide + column * n),
         (blocks, across, down, n),
@@ -203,18 +203,18 @@ def _batch(plan: MatmulPlan, b_tile: int, column: int, first: int, blocks: int, 
         start = (block * plan.rows + (rows[0] if rows else 0)) * m * deep
         for piece in range(0, across if rows else 0, ITERATIONS):
             again = min(ITERATIONS, across - piece)
-            yield Copy("a", (0, 0, 0, start), (again, plan.steps, len(rows) * m, k), (0, k, deep, 1),
+            yield DmaMemcpyOp("a", (0, 0, 0, start), (again, plan.steps, len(rows) * m, k), (0, k, deep, 1),
                        f"a_in_{column}", id_)  # fmt: skip
             id_ += 1
     if plan.problem.packed:
         size = across * plan.steps * b_tile
-        yield Copy("b", (0, 0, 0, column * size), (blocks, 1, 1, size), (0, 0, 0, 1), f"b_in_{column}", id_)
+        yield DmaMemcpyOp("b", (0, 0, 0, column * size), (blocks, 1, 1, size), (0, 0, 0, 1), f"b_in_{column}", id_)
         return
     for _ in range(blocks):
         for piece in range(0, across, ITERATIONS):
             count = min(ITERATIONS, across - piece)
             start = (piece * plan.columns + column) * n
-            yield Copy("b", (0, 0, 0, start), (count, plan.steps, k, n), (n * plan.columns, k * wide, wide, 1),
+            yield DmaMemcpyOp("b", (0, 0, 0, start), (count, plan.steps, k, n), (n * plan.columns, k * wide, wide, 1),
                        f"b_in_{column}", id_)  # fmt: skip
             id_ += 1
 
@@ -233,40 +233,40 @@ def elementwise_design(
     names = ("x", "y")[: plan.operands]
     whole = MemRef((plan.rows * piece.size,), piece.element)
     offsets = tuple(piece.size * r for r in range(plan.rows)) if plan.rows > 1 else ()
-    fifos: list[Fifo] = []
-    links: list[Link] = []
-    copies: list[Copy] = []
-    waits: list[Wait] = []
-    buffers: list[Buffer] = []
-    cores: list[Core] = []
+    fifos: list[ObjectFifoOp] = []
+    links: list[ObjectFifoLinkOp] = []
+    copies: list[DmaMemcpyOp] = []
+    waits: list[DmaWaitOp] = []
+    buffers: list[BufferOp] = []
+    cores: list[CoreOp] = []
     share = plan.rounds * plan.rows * plan.size
     for column in range(plan.columns):
         for id_, name in enumerate(names):
             parts = [f"{name}_{column}_{r}" for r in range(plan.rows)]
-            fifos.append(Fifo(f"{name}_in_{column}", _shim(column), (_mem(column),), DEPTH, whole))
-            fifos += [Fifo(f, _mem(column), (core_name(column, r),), DEPTH, piece) for r, f in enumerate(parts)]
-            links.append(Link((f"{name}_in_{column}",), tuple(parts), (), offsets))
+            fifos.append(ObjectFifoOp(f"{name}_in_{column}", _shim(column), (_mem(column),), DEPTH, whole))
+            fifos += [ObjectFifoOp(f, _mem(column), (core_name(column, r),), DEPTH, piece) for r, f in enumerate(parts)]
+            links.append(ObjectFifoLinkOp((f"{name}_in_{column}",), tuple(parts), (), offsets))
             copies.append(_share(name, column, share, f"{name}_in_{column}", id_ + 1, False))
         parts = [f"z_{column}_{r}" for r in range(plan.rows)]
-        fifos += [Fifo(f, core_name(column, r), (_mem(column),), DEPTH, result) for r, f in enumerate(parts)]
-        fifos.append(Fifo(f"z_out_{column}", _mem(column), (_shim(column),), DEPTH, whole))
-        links.append(Link(tuple(parts), (f"z_out_{column}",), offsets, ()))
+        fifos += [ObjectFifoOp(f, core_name(column, r), (_mem(column),), DEPTH, result) for r, f in enumerate(parts)]
+        fifos.append(ObjectFifoOp(f"z_out_{column}", _mem(column), (_shim(column),), DEPTH, whole))
+        links.append(ObjectFifoLinkOp(tuple(parts), (f"z_out_{column}",), offsets, ()))
         copies.append(_share("z", column, share, f"z_out_{column}", 0, True))
-        waits.append(Wait(f"z_out_{column}"))
+        waits.append(DmaWaitOp(f"z_out_{column}"))
         for row in range(plan.rows):
             tile, held = core_name(column, row), f"constants_{column}_{FIRST_CORE_ROW + row}"
             if constants is not None:
-                buffers.append(Buffer(held, tile, arguments[plan.operands], constants))
+                buffers.append(BufferOp(held, tile, arguments[plan.operands], constants))
             ends: list[tuple[str, str]] = [(n, f"{n}_{column}_{row}") for n in names]
             given = (*names, *((held,) if constants is not None else ()), "z")
             body: tuple[Statement, ...] = (
-                *(Acquire(n, f, "Consume") for n, f in ends),
-                Acquire("z", f"z_{column}_{row}", "Produce"),
-                Call(kernel.name, given),
-                *(Release(f, "Consume") for _, f in ends),
-                Release(f"z_{column}_{row}", "Produce"),
+                *(AcquireOp(n, f, "Consume") for n, f in ends),
+                AcquireOp("z", f"z_{column}_{row}", "Produce"),
+                CallOp(kernel.name, given),
+                *(ReleaseOp(f, "Consume") for _, f in ends),
+                ReleaseOp(f"z_{column}_{row}", "Produce"),
             )
-            cores.append(Core(tile, (Loop(FOREVER, body),), STACK))
+            cores.append(CoreOp(tile, (ForOp(FOREVER, body),), STACK))
     flat = MemRef((plan.padded,), piece.element)
     return Design(
         plan.array.device_name(plan.columns),
@@ -276,9 +276,9 @@ def elementwise_design(
         tuple(fifos),
         tuple(links),
         tuple(cores),
-        RuntimeSequence("sequence", tuple((n, flat) for n in (*names, "z")), (*copies, *waits)),
+        RuntimeSequenceOp("sequence", tuple((n, flat) for n in (*names, "z")), (*copies, *waits)),
     )
 
 
-def _share(name: str, column: int, share: int, fifo: str, id_: int, token: bool) -> Copy:
-    return Copy(name, (0, 0, 0, column * share), (1, 1, 1, share), (0, 0, 0, 1), fifo, id_, token)
+def _share(name: str, column: int, share: int, fifo: str, id_: int, token: bool) -> DmaMemcpyOp:
+    return DmaMemcpyOp(name, (0, 0, 0, column * share), (1, 1, 1, share), (0, 0, 0, 1), fifo, id_, token)

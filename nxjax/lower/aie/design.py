@@ -14,7 +14,7 @@ from nxjax.errors import ProgramError
 from nxjax.kernels.aie.chip import TileKind, kind_of
 from nxjax.kernels.aie.spec import MemRef
 
-_T = TypeVar("_T", "Tile", "Fifo", "Function")
+_T = TypeVar("_T", "TileOp", "ObjectFifoOp", "FuncOp")
 Port = Literal["Produce", "Consume"]
 # (size, stride in elements), outermost first.
 Dimensions = tuple[tuple[int, int], ...]
@@ -22,7 +22,7 @@ Dimensions = tuple[tuple[int, int], ...]
 
 @final
 @dataclass(frozen=True)
-class Tile:
+class TileOp:
     """``%name = aie.tile(column, row)``."""
 
     name: str
@@ -36,7 +36,7 @@ class Tile:
 
 @final
 @dataclass(frozen=True)
-class Fifo:
+class ObjectFifoOp:
     """``aie.objectfifo``: objects of one type from one tile to one or several, ``depth`` of them at either end.
 
     ``to_stream`` is the order in which an object's elements leave the producer; empty: as they lie.
@@ -52,7 +52,7 @@ class Fifo:
 
 @final
 @dataclass(frozen=True)
-class Link:
+class ObjectFifoLinkOp:
     """``aie.objectfifo.link``: what arrives by ``sources`` leaves by ``targets``, through one tile's memory.
 
     Several targets: each object is dealt out, from ``target_offsets`` on (elements). Several sources: each object is
@@ -67,7 +67,7 @@ class Link:
 
 @final
 @dataclass(frozen=True)
-class Function:
+class FuncOp:
     """``func.func private``: a kernel, and the object file that has it."""
 
     name: str
@@ -77,7 +77,7 @@ class Function:
 
 @final
 @dataclass(frozen=True)
-class Buffer:
+class BufferOp:
     """``aie.buffer``: memory of a tile; with ``values``, its bytes when the array is loaded."""
 
     name: str
@@ -88,7 +88,7 @@ class Buffer:
 
 @final
 @dataclass(frozen=True)
-class Acquire:
+class AcquireOp:
     """The next object of a fifo, as ``value``: waits until there is one."""
 
     value: str
@@ -98,7 +98,7 @@ class Acquire:
 
 @final
 @dataclass(frozen=True)
-class Release:
+class ReleaseOp:
     """The object that was acquired goes back, or on."""
 
     fifo: str
@@ -107,7 +107,7 @@ class Release:
 
 @final
 @dataclass(frozen=True)
-class Call:
+class CallOp:
     """A kernel on acquired objects and buffers, by name."""
 
     function: str
@@ -116,19 +116,19 @@ class Call:
 
 @final
 @dataclass(frozen=True)
-class Loop:
+class ForOp:
     """``scf.for`` from 0 to ``count``."""
 
     count: int
     body: tuple[Statement, ...]
 
 
-Statement = Acquire | Release | Call | Loop
+Statement = AcquireOp | ReleaseOp | CallOp | ForOp
 
 
 @final
 @dataclass(frozen=True)
-class Core:
+class CoreOp:
     """``aie.core``: what one core does."""
 
     tile: str
@@ -138,7 +138,7 @@ class Core:
 
 @final
 @dataclass(frozen=True)
-class Copy:
+class DmaMemcpyOp:
     """``aiex.npu.dma_memcpy_nd``: elements of a host buffer into a fifo from a shim, or out of one to a shim.
 
     Offsets, sizes and strides are in elements, outermost first, four of each. ``token``: a wait may be for it.
@@ -176,7 +176,7 @@ class Copy:
 
 @final
 @dataclass(frozen=True)
-class Wait:
+class DmaWaitOp:
     """``aiex.npu.dma_wait``: for the oldest copy of a fifo with a token that was not waited for."""
 
     fifo: str
@@ -184,12 +184,12 @@ class Wait:
 
 @final
 @dataclass(frozen=True)
-class RuntimeSequence:
+class RuntimeSequenceOp:
     """``aie.runtime_sequence``: what the host's buffers are, and the order of copies."""
 
     name: str
     arguments: tuple[tuple[str, MemRef], ...]
-    body: tuple[Copy | Wait, ...]
+    body: tuple[DmaMemcpyOp | DmaWaitOp, ...]
 
 
 @final
@@ -198,22 +198,22 @@ class Design:
     """One ``aie.device``."""
 
     device: str
-    functions: tuple[Function, ...]
-    tiles: tuple[Tile, ...]
-    buffers: tuple[Buffer, ...]
-    fifos: tuple[Fifo, ...]
-    links: tuple[Link, ...]
-    cores: tuple[Core, ...]
-    sequence: RuntimeSequence
+    functions: tuple[FuncOp, ...]
+    tiles: tuple[TileOp, ...]
+    buffers: tuple[BufferOp, ...]
+    fifos: tuple[ObjectFifoOp, ...]
+    links: tuple[ObjectFifoLinkOp, ...]
+    cores: tuple[CoreOp, ...]
+    sequence: RuntimeSequenceOp
     _lines: dict[str, int] = field(default_factory=dict[str, int], compare=False, repr=False)
 
-    def tile(self, name: str) -> Tile:
+    def tile(self, name: str) -> TileOp:
         return _one(self.tiles, name, "tile")
 
-    def fifo(self, name: str) -> Fifo:
+    def fifo(self, name: str) -> ObjectFifoOp:
         return _one(self.fifos, name, "object fifo")
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> FuncOp:
         return _one(self.functions, name, "function")
 
     def line(self, name: str) -> int | None:
@@ -232,5 +232,5 @@ def statements(body: Sequence[Statement]) -> Iterator[Statement]:
     """Every statement, those in loops after their loop."""
     for s in body:
         yield s
-        if isinstance(s, Loop):
+        if isinstance(s, ForOp):
             yield from statements(s.body)

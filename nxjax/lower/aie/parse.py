@@ -12,23 +12,23 @@ from typing import Final, NoReturn, TypeVar, cast, final
 from nxjax.errors import ProgramError
 from nxjax.kernels.aie.spec import DTYPES, MemRef
 from nxjax.lower.aie.design import (
-    Acquire,
-    Buffer,
-    Call,
-    Copy,
-    Core,
+    AcquireOp,
+    BufferOp,
+    CallOp,
+    CoreOp,
     Design,
     Dimensions,
-    Fifo,
-    Function,
-    Link,
-    Loop,
+    DmaMemcpyOp,
+    DmaWaitOp,
+    ForOp,
+    FuncOp,
+    ObjectFifoLinkOp,
+    ObjectFifoOp,
     Port,
-    Release,
-    RuntimeSequence,
+    ReleaseOp,
+    RuntimeSequenceOp,
     Statement,
-    Tile,
-    Wait,
+    TileOp,
 )  # fmt: skip
 
 _T = TypeVar("_T")
@@ -69,13 +69,13 @@ class _Reader:
             line += found[0].count("\n")
             at = found.end()
         self.at = 0
-        self.tiles: dict[str, Tile] = {}
-        self.functions: dict[str, Function] = {}
-        self.buffers: dict[str, Buffer] = {}
-        self.fifos: dict[str, Fifo] = {}
-        self.links: list[Link] = []
-        self.cores: list[Core] = []
-        self.sequences: list[RuntimeSequence] = []
+        self.tiles: dict[str, TileOp] = {}
+        self.functions: dict[str, FuncOp] = {}
+        self.buffers: dict[str, BufferOp] = {}
+        self.fifos: dict[str, ObjectFifoOp] = {}
+        self.links: list[ObjectFifoLinkOp] = []
+        self.cores: list[CoreOp] = []
+        self.sequences: list[RuntimeSequenceOp] = []
         self.lines: dict[str, int] = {}
 
     # --- words ---
@@ -184,10 +184,10 @@ class _Reader:
         functions, tiles, buffers, fifos = parts
         return Design(
             device,
-            cast(tuple[Function, ...], functions),
-            cast(tuple[Tile, ...], tiles),
-            cast(tuple[Buffer, ...], buffers),
-            cast(tuple[Fifo, ...], fifos),
+            cast(tuple[FuncOp, ...], functions),
+            cast(tuple[TileOp, ...], tiles),
+            cast(tuple[BufferOp, ...], buffers),
+            cast(tuple[ObjectFifoOp, ...], fifos),
             tuple(self.links),
             tuple(self.cores),
             self.sequences[0],
@@ -226,7 +226,7 @@ class _Reader:
             self.take("{")
             file = self.attribute("link_with")
             self.take("}")
-        self.define(self.functions, name, Function(name, tuple(arguments), file), "function")
+        self.define(self.functions, name, FuncOp(name, tuple(arguments), file), "function")
 
     def tile(self, name: str) -> None:
         self.take("(")
@@ -234,7 +234,7 @@ class _Reader:
         self.take(",")
         row = self.number()
         self.take(")")
-        self.define(self.tiles, name, Tile(name, column, row), "tile")
+        self.define(self.tiles, name, TileOp(name, column, row), "tile")
 
     def known_tile(self) -> str:
         name = self.symbol("%")
@@ -262,7 +262,7 @@ class _Reader:
             if len(values) != type_.nbytes:
                 self.refuse("a buffer's values are not of its size", f"{len(values)} bytes for {type_}")
             self.take(">")
-        self.define(self.buffers, name, Buffer(name, tile, type_, values), "buffer")
+        self.define(self.buffers, name, BufferOp(name, tile, type_, values), "buffer")
 
     def fifo(self) -> None:
         self.take("aie.objectfifo")
@@ -292,7 +292,7 @@ class _Reader:
         type_ = self.memref()
         self.take(">")
         dimensions: Dimensions = tuple(steps)
-        self.define(self.fifos, name, Fifo(name, producer, consumers, depth, type_, dimensions), "object fifo")
+        self.define(self.fifos, name, ObjectFifoOp(name, producer, consumers, depth, type_, dimensions), "object fifo")
 
     def known_fifo(self) -> str:
         name = self.symbol("@")
@@ -311,7 +311,7 @@ class _Reader:
         self.take("(")
         source_offsets, target_offsets = self.numbers(), self.numbers()
         self.take(")")
-        self.links.append(Link(sources, targets, source_offsets, target_offsets))
+        self.links.append(ObjectFifoLinkOp(sources, targets, source_offsets, target_offsets))
 
     def core(self, name: str) -> None:
         self.take("(")
@@ -331,9 +331,9 @@ class _Reader:
         if file:
             # Earlier releases name the object file here, not at the functions.
             for s in self.functions.values():
-                self.functions[s.name] = Function(s.name, s.arguments, file)
+                self.functions[s.name] = FuncOp(s.name, s.arguments, file)
         self.lines[name] = self.tokens[self.at - 1][1]
-        self.cores.append(Core(tile, body, stack))
+        self.cores.append(CoreOp(tile, body, stack))
 
     def body(self, constants: dict[str, int], values: dict[str, MemRef], end: str) -> tuple[Statement, ...]:
         found: list[Statement] = []
@@ -346,7 +346,7 @@ class _Reader:
             elif word == "aie.objectfifo.release":
                 self.take()
                 fifo = self.known_fifo()
-                found.append(Release(fifo, self.port()))
+                found.append(ReleaseOp(fifo, self.port()))
             elif word.startswith("%"):
                 name = self.symbol("%")
                 self.take("=")
@@ -378,7 +378,7 @@ class _Reader:
             self.refuse(f"@{fifo} holds {self.fifos[fifo].type}")
         self.take(">")
 
-    def acquire(self, view: str, values: dict[str, MemRef]) -> Acquire:
+    def acquire(self, view: str, values: dict[str, MemRef]) -> AcquireOp:
         fifo = self.known_fifo()
         port = self.port()
         self.take(":")
@@ -402,9 +402,9 @@ class _Reader:
             self.refuse("a second value of this name", name)
         # A view is no buffer: no call takes it, since no function's argument is of no elements.
         values[name], values[view] = type_, MemRef((0,), type_.element)
-        return Acquire(name, fifo, port)
+        return AcquireOp(name, fifo, port)
 
-    def call(self, values: dict[str, MemRef]) -> Call:
+    def call(self, values: dict[str, MemRef]) -> CallOp:
         self.take("func.call")
         name = self.symbol("@")
         if name not in self.functions:
@@ -421,9 +421,9 @@ class _Reader:
                 self.take(",")
             self.take(str(t))
         self.all(")", "->", "(", ")")
-        return Call(name, arguments)
+        return CallOp(name, arguments)
 
-    def loop(self, constants: dict[str, int], values: dict[str, MemRef]) -> Loop:
+    def loop(self, constants: dict[str, int], values: dict[str, MemRef]) -> ForOp:
         self.take("scf.for")
         self.symbol("%")
         self.take("=")
@@ -438,7 +438,7 @@ class _Reader:
         if (ends[0], ends[2]) != (0, 1):
             self.refuse("loops here go from 0 in steps of 1", ends)
         self.take("{")
-        return Loop(ends[1], self.body(dict(constants), dict(values), "}"))
+        return ForOp(ends[1], self.body(dict(constants), dict(values), "}"))
 
     def sequence(self) -> None:
         self.take()
@@ -452,17 +452,17 @@ class _Reader:
             self.take(":")
             arguments[argument] = self.memref()
         self.take("{")
-        body: list[Copy | Wait] = []
+        body: list[DmaMemcpyOp | DmaWaitOp] = []
         while not self.has("}"):
             if self.take("aiex.npu.dma_memcpy_nd", "aiex.npu.dma_wait") == "aiex.npu.dma_wait":
                 self.all("{", "symbol", "=")
-                body.append(Wait(self.known_fifo()))
+                body.append(DmaWaitOp(self.known_fifo()))
                 self.take("}")
             else:
                 body.append(self.copy(arguments))
-        self.sequences.append(RuntimeSequence(name, tuple(arguments.items()), tuple(body)))
+        self.sequences.append(RuntimeSequenceOp(name, tuple(arguments.items()), tuple(body)))
 
-    def copy(self, arguments: dict[str, MemRef]) -> Copy:
+    def copy(self, arguments: dict[str, MemRef]) -> DmaMemcpyOp:
         self.take("(")
         name = self.symbol("%")
         if name not in arguments:
@@ -489,4 +489,4 @@ class _Reader:
         if type_ != arguments[name]:
             self.at = at
             self.refuse(f"%{name} is {arguments[name]}")
-        return Copy(name, four[0], four[1], four[2], fifo, id_, token)
+        return DmaMemcpyOp(name, four[0], four[1], four[2], fifo, id_, token)

@@ -17,19 +17,19 @@ from nxjax.errors import NxError, ProgramError
 from nxjax.kernels.aie.chip import FOREVER, ITERATIONS, LIMITS, of_device
 from nxjax.kernels.aie.spec import named
 from nxjax.lower.aie.design import (
-    Acquire,
-    Call,
-    Copy,
-    Core,
+    AcquireOp,
+    CallOp,
+    CoreOp,
     Design,
     Dimensions,
-    Fifo,
-    Loop,
+    DmaMemcpyOp,
+    DmaWaitOp,
+    ForOp,
+    ObjectFifoOp,
     Port,
-    Release,
+    ReleaseOp,
     Statement,
-    Tile,
-    Wait,
+    TileOp,
     statements,
 )  # fmt: skip
 
@@ -111,7 +111,7 @@ class _Check:
             if f.to_stream:
                 self.check_dimensions(f, f.to_stream)
 
-    def check_dimensions(self, f: Fifo, dimensions: Dimensions) -> None:
+    def check_dimensions(self, f: ObjectFifoOp, dimensions: Dimensions) -> None:
         limits, width = LIMITS[self.tiles[f.producer].kind], f.type.dtype.itemsize
         if self.tiles[f.producer].kind == "shim":
             self.refuse(f"@{f.name}: a shim's order is the copies', not the fifo's", f.name, dimensions)
@@ -159,7 +159,7 @@ class _Check:
                 self.refuse(f"@{ins[0].name} and @{outs[0].name} are linked and differ", name,
                             f"{ins[0].type} and {outs[0].type}")  # fmt: skip
 
-    def check_parts(self, whole: Fifo, parts: Sequence[Fifo], offsets: Sequence[int]) -> None:
+    def check_parts(self, whole: ObjectFifoOp, parts: Sequence[ObjectFifoOp], offsets: Sequence[int]) -> None:
         if len(offsets) != len(parts):
             self.refuse(f"the link of @{whole.name} needs an offset for each part", whole.name, offsets, len(parts))
         if any(p.type.element != whole.type.element for p in parts):
@@ -186,7 +186,7 @@ class _Check:
                 if count > most:
                     self.refuse(f"%{t.name} has too few {words} DMA channels", t.name, count, f"at most {most}")
 
-    def ends(self, t: Tile) -> Iterator[tuple[int, int, int]]:
+    def ends(self, t: TileOp) -> Iterator[tuple[int, int, int]]:
         """(bytes, BDs, locks) of each fifo's end or link at a tile."""
         for link in self.design.links:
             ins, outs = [self.fifos[n] for n in link.sources], [self.fifos[n] for n in link.targets]
@@ -243,7 +243,7 @@ class _Check:
             if held:
                 self.refuse(f"the core of %{core.tile} ends with objects that it holds", core.tile, _words(held))
             for s in statements(core.body):
-                if isinstance(s, Acquire):
+                if isinstance(s, AcquireOp):
                     used[s.fifo, s.port] = core.tile
         for f in self.design.fifos:
             if (
@@ -255,14 +255,14 @@ class _Check:
             for c in f.consumers:
                 core = next((k for k in self.design.cores if k.tile == c), None)
                 takes = core is not None and any(
-                    isinstance(s, Acquire) and s.fifo == f.name and s.port == "Consume" for s in statements(core.body)
+                    isinstance(s, AcquireOp) and s.fifo == f.name and s.port == "Consume" for s in statements(core.body)
                 )
                 if self.tiles[c].kind != "shim" and f.name not in self.incoming and not takes:
                     self.refuse(f"nothing takes @{f.name} at %{c}", f.name, f"no core of %{c} acquires it")
 
-    def check_body(self, core: Core, body: Sequence[Statement], held: dict[tuple[str, Port], str]) -> None:
+    def check_body(self, core: CoreOp, body: Sequence[Statement], held: dict[tuple[str, Port], str]) -> None:
         for s in body:
-            if isinstance(s, Loop):
+            if isinstance(s, ForOp):
                 if not 0 <= s.count <= FOREVER:
                     self.refuse(f"the core of %{core.tile} loops {s.count} times", core.tile, s.count)
                 before = dict(held)
@@ -270,12 +270,12 @@ class _Check:
                 if held != before:
                     self.refuse(f"a loop of the core of %{core.tile} does not give back what it takes", core.tile,
                                 f"{_words(held)} after it", f"{_words(before)}, as before it")  # fmt: skip
-            elif isinstance(s, Acquire):
+            elif isinstance(s, AcquireOp):
                 self.check_port(core, s.fifo, s.port)
                 if (s.fifo, s.port) in held:
                     self.refuse(f"the core of %{core.tile} acquires @{s.fifo} twice", core.tile, _words(held))
                 held[s.fifo, s.port] = s.value
-            elif isinstance(s, Release):
+            elif isinstance(s, ReleaseOp):
                 self.check_port(core, s.fifo, s.port)
                 if (s.fifo, s.port) not in held:
                     self.refuse(f"the core of %{core.tile} releases @{s.fifo} and does not hold it", core.tile,
@@ -284,13 +284,13 @@ class _Check:
             else:
                 self.check_call(core, s, held)
 
-    def check_port(self, core: Core, fifo: str, port: Port) -> None:
+    def check_port(self, core: CoreOp, fifo: str, port: Port) -> None:
         f = self.fifos[fifo]
         if (port == "Produce" and f.producer != core.tile) or (port == "Consume" and core.tile not in f.consumers):
             self.refuse(f"the core of %{core.tile} is not where @{fifo} is {port.lower()}d", core.tile,
                         f"from %{f.producer} to {', '.join('%' + c for c in f.consumers)}")  # fmt: skip
 
-    def check_call(self, core: Core, call: Call, held: dict[tuple[str, Port], str]) -> None:
+    def check_call(self, core: CoreOp, call: CallOp, held: dict[tuple[str, Port], str]) -> None:
         function = self.design.function(call.function)
         kernel = named(call.function)
         values = {value: end for end, value in held.items()}
@@ -316,7 +316,7 @@ class _Check:
             ends = [self.tiles[t].kind for t in (f.producer, f.consumers[0])]
             if "shim" not in ends:
                 self.refuse(f"@{f.name} does not end at a shim", f.name, " to ".join(ends))
-            if isinstance(step, Wait):
+            if isinstance(step, DmaWaitOp):
                 if not tokens[step.fifo]:
                     self.refuse(f"a wait for @{step.fifo}, of which no copy has a token left", f.name, step.fifo)
                 tokens[step.fifo] -= 1
@@ -324,7 +324,7 @@ class _Check:
             tokens[step.fifo] += step.token
             self.check_copy(step, types[step.argument].size, types[step.argument].element, f)
         left = sorted(n for n, count in tokens.items() if count)
-        outs = {s.fifo for s in self.design.sequence.body if isinstance(s, Copy)}
+        outs = {s.fifo for s in self.design.sequence.body if isinstance(s, DmaMemcpyOp)}
         unwaited = [n for n in outs if self.tiles[self.fifos[n].producer].kind != "shim" and n in left]
         never = [n for n in outs if self.tiles[self.fifos[n].producer].kind != "shim" and not self.waited(n)]
         if unwaited or never:
@@ -332,9 +332,9 @@ class _Check:
             self.refuse(f"the sequence ends without waiting for @{name}", name, f"{len(unwaited + never)} fifos")
 
     def waited(self, fifo: str) -> bool:
-        return any(isinstance(s, Wait) and s.fifo == fifo for s in self.design.sequence.body)
+        return any(isinstance(s, DmaWaitOp) and s.fifo == fifo for s in self.design.sequence.body)
 
-    def check_copy(self, c: Copy, size: int, element: str, f: Fifo) -> None:
+    def check_copy(self, c: DmaMemcpyOp, size: int, element: str, f: ObjectFifoOp) -> None:
         limits, width = LIMITS["shim"], f.type.dtype.itemsize
         wrap, step = (1 << limits.wrap_bits) - 1, 1 << limits.step_bits
         say = f"a copy of %{c.argument} and @{f.name}"

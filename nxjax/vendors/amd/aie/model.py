@@ -24,7 +24,19 @@ from nxjax.errors import ProgramError, ShapeError
 from nxjax.kernels.aie.chip import QUEUE, STREAM, of_device
 from nxjax.kernels.aie.spec import NDArray, named
 from nxjax.lower.aie.cycles import bursts
-from nxjax.lower.aie.design import Acquire, Call, Copy, Core, Design, Dimensions, Fifo, Loop, Release, Statement, Wait
+from nxjax.lower.aie.design import (
+    AcquireOp,
+    CallOp,
+    CoreOp,
+    Design,
+    Dimensions,
+    DmaMemcpyOp,
+    DmaWaitOp,
+    ForOp,
+    ObjectFifoOp,
+    ReleaseOp,
+    Statement,
+)
 
 # A process gives a number of cycles that pass, or a condition that has to hold before it goes on.
 Process = Generator["float | Condition", None, None]
@@ -239,7 +251,7 @@ class _Machine:
 
     def _sequence(self) -> Process:
         for step in self.design.sequence.body:
-            if isinstance(step, Wait):
+            if isinstance(step, DmaWaitOp):
                 name = step.fifo
                 yield Condition(lambda name=name: self.tokens[name] > 0, f"a copy of @{name} with a token")
                 self.tokens[name] -= 1
@@ -258,7 +270,7 @@ class _Machine:
             self.copies[step.fifo].append(pending)
         self.done = True
 
-    def _elements(self, c: Copy) -> NDArray | None:
+    def _elements(self, c: DmaMemcpyOp) -> NDArray | None:
         """Indices into the host's buffer, in the order of the stream."""
         if not self.values:
             return None
@@ -267,7 +279,7 @@ class _Machine:
             index = (index[:, None] + np.arange(size, dtype=np.int64) * stride).reshape(-1)
         return index
 
-    def _stream(self, f: Fifo) -> Process:
+    def _stream(self, f: ObjectFifoOp) -> Process:
         """One fifo's way from its producer to all of its consumers."""
         if self.tiles[f.producer].kind == "shim":
             return self._from_host(f)
@@ -275,21 +287,21 @@ class _Machine:
             return self._to_host(f)
         return self._between(f)
 
-    def _targets(self, f: Fifo) -> list[tuple[ObjectPool, str, int]]:
+    def _targets(self, f: ObjectFifoOp) -> list[tuple[ObjectPool, str, int]]:
         return [self.consumed[f.name, c] for c in f.consumers]
 
-    def _arrive(self, f: Fifo, data: NDArray | None) -> None:
+    def _arrive(self, f: ObjectFifoOp, data: NDArray | None) -> None:
         self.moved[f.name] += f.type.nbytes
         for pool, part, offset in self._targets(f):
             if data is not None:
                 pool.to_write(part)[offset : offset + data.size] = data
             pool.written[part] += 1
 
-    def _room(self, f: Fifo) -> Condition:
+    def _room(self, f: ObjectFifoOp) -> Condition:
         targets = self._targets(f)
         return Condition(lambda: all(p.free(part) for p, part, _ in targets), f"room for an object of @{f.name}")
 
-    def _from_host(self, f: Fifo) -> Process:
+    def _from_host(self, f: ObjectFifoOp) -> Process:
         room, count = self._room(f), f.type.size
         copies = self.copies[f.name]
         while True:
@@ -314,7 +326,7 @@ class _Machine:
             yield max(f.type.nbytes / STREAM, self._memory(f.type.nbytes, pending))
             self._arrive(f, np.concatenate(data).view(np.uint8) if self.values else None)
 
-    def _to_host(self, f: Fifo) -> Process:
+    def _to_host(self, f: ObjectFifoOp) -> Process:
         pool, part, offset = self.produced[f.name]
         order = _order(f.to_stream, f.type.size)
         copies = self.copies[f.name]
@@ -340,12 +352,12 @@ class _Machine:
                 if not pending.left:
                     self._finish(f, copies.popleft())
 
-    def _finish(self, f: Fifo, pending: _Pending) -> None:
+    def _finish(self, f: ObjectFifoOp, pending: _Pending) -> None:
         pending.finished = True
         if pending.copy.token:
             self.tokens[f.name] += 1
 
-    def _between(self, f: Fifo) -> Process:
+    def _between(self, f: ObjectFifoOp) -> Process:
         pool, part, offset = self.produced[f.name]
         order = _order(f.to_stream, f.type.size)
         full = Condition(lambda: pool.full(part), f"an object of @{f.name} at %{f.producer}")
@@ -364,7 +376,7 @@ class _Machine:
 
     # --- cores ---
 
-    def _core(self, core: Core) -> Process:
+    def _core(self, core: CoreOp) -> Process:
         values: dict[str, NDArray] = {}
         for b in self.design.buffers:
             if b.tile == core.tile:
@@ -374,31 +386,31 @@ class _Machine:
                 values[b.name] = data
         return self._body(core, core.body, values)
 
-    def _body(self, core: Core, body: Sequence[Statement], values: dict[str, NDArray]) -> Process:
+    def _body(self, core: CoreOp, body: Sequence[Statement], values: dict[str, NDArray]) -> Process:
         for s in body:
-            if isinstance(s, Loop):
+            if isinstance(s, ForOp):
                 for _ in range(s.count):
                     yield from self._body(core, s.body, values)
-            elif isinstance(s, Acquire):
+            elif isinstance(s, AcquireOp):
                 pool, take = self._end(core, s.fifo, s.port)
                 consumes = s.port == "Consume"
                 holds = (lambda p=pool: p.full("core")) if consumes else (lambda p=pool: p.free("core"))
                 yield Condition(holds, f"{'an object of' if consumes else 'room in'} @{s.fifo}")
                 values[s.value] = take().view(self.fifos[s.fifo].type.dtype)
-            elif isinstance(s, Release):
+            elif isinstance(s, ReleaseOp):
                 pool, _ = self._end(core, s.fifo, s.port)
                 (pool.read if s.port == "Consume" else pool.written)["core"] += 1
             else:
                 yield self._call(core, s, values)
 
-    def _end(self, core: Core, fifo: str, port: str) -> tuple[ObjectPool, Callable[[], NDArray]]:
+    def _end(self, core: CoreOp, fifo: str, port: str) -> tuple[ObjectPool, Callable[[], NDArray]]:
         if port == "Consume":
             pool = self.consumed[fifo, core.tile][0]
             return pool, lambda: pool.to_read("core")
         pool = self.produced[fifo][0]
         return pool, lambda: pool.to_write("core")
 
-    def _call(self, core: Core, call: Call, values: dict[str, NDArray]) -> float:
+    def _call(self, core: CoreOp, call: CallOp, values: dict[str, NDArray]) -> float:
         kernel = named(call.function)
         if self.values:
             kernel.meaning([values[a] for a in call.arguments])
@@ -411,7 +423,7 @@ class _Machine:
 class _Pending:
     """A copy that was given to a shim, and how much of it is left."""
 
-    def __init__(self, copy: Copy, index: NDArray | None, width: int) -> None:
+    def __init__(self, copy: DmaMemcpyOp, index: NDArray | None, width: int) -> None:
         self.copy = copy
         self.index = index
         self.left = copy.count

@@ -6,7 +6,7 @@ from html import escape
 from typing import Final
 
 from nxjax.kernels.aie.chip import FIRST_CORE_ROW, LIMITS, kind_of, of_device
-from nxjax.lower.aie.design import Design, Fifo, Tile
+from nxjax.lower.aie.design import Design, ObjectFifoOp, TileOp
 
 _CELL: Final = 112
 _HIGH: Final = 76
@@ -70,7 +70,7 @@ def _text(x: float, y: float, text: str, size: str = "11") -> str:
     return f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" fill="#222">{escape(text)}</text>'
 
 
-def filled(design: Design, tile: Tile) -> int:
+def filled(design: Design, tile: TileOp) -> int:
     """Bytes of a tile's memory that the design takes: fifos' objects, buffers and the stack."""
     linked = {n for link in design.links for n in link.sources}
     begun = {n for link in design.links for n in link.targets}
@@ -87,7 +87,7 @@ def filled(design: Design, tile: Tile) -> int:
     return total + sum(c.stack for c in design.cores if c.tile == tile.name)
 
 
-def _tile(t: Tile, design: Design, rows: int) -> str:
+def _tile(t: TileOp, design: Design, rows: int) -> str:
     x, y = _x(t.column), _y(t.row, rows)
     parts = [f'<rect x="{x}" y="{y}" width="{_CELL}" height="{_HIGH}" rx="5" fill="{_FILL[t.kind]}" stroke="#666"/>']
     parts.append(_text(x + 8, y + 16, f"({t.column}, {t.row})"))
@@ -100,7 +100,7 @@ def _tile(t: Tile, design: Design, rows: int) -> str:
     return "".join(parts)
 
 
-def _stream(f: Fifo, source: Tile, target: Tile, rows: int, lane: int) -> str:
+def _stream(f: ObjectFifoOp, source: TileOp, target: TileOp, rows: int, lane: int) -> str:
     """From the middle of one side of a tile to another's, each kind of stream in a lane of its own."""
     colour, shift = _STREAMS.get(f.name[0], "#555"), 18 + 24 * lane
     up = target.row > source.row
