@@ -14,7 +14,17 @@ from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.probe import StreamCopy
 from nxjax.lower.cpu.lower import lower, lower_parts
-from nxjax.lower.cpu.tape import Branch, Call, Copy, CpuProgram, HostStep, Repeat, TapeStep, While, walk
+from nxjax.lower.cpu.tape import (
+    BranchStep,
+    CallStep,
+    CopyStep,
+    CpuProgram,
+    HostStep,
+    RepeatStep,
+    TapeStep,
+    WhileStep,
+    walk,
+)
 from nxjax.profiling.peaks import peaks
 from nxjax.profiling.rows import Profile, ProfileRow, StepSpan
 from nxjax.trace import tree
@@ -149,7 +159,7 @@ def _profile(name: str, program: CpuProgram, measured: bool) -> Profile:
 
 def _leaves(program: CpuProgram) -> list[TapeStep]:
     """The steps that do something themselves, in program order."""
-    return [s for s in walk(program.steps) if isinstance(s, (Call, Copy, HostStep))]
+    return [s for s in walk(program.steps) if isinstance(s, (CallStep, CopyStep, HostStep))]
 
 
 def _rows(program: CpuProgram) -> list[ProfileRow]:
@@ -158,7 +168,7 @@ def _rows(program: CpuProgram) -> list[ProfileRow]:
         e = s.equation
         source = "" if e is None or e.source is None else str(e.source)
         scope = "" if e is None else e.scope
-        if isinstance(s, Call):
+        if isinstance(s, CallStep):
             rows.append(ProfileRow(s.kernel.title, s.kernel.key, source, scope))
         elif isinstance(s, HostStep):
             rows.append(ProfileRow(f"host {'?' if e is None else e.op.name}", s.why, source, scope))
@@ -202,10 +212,10 @@ def _from_zero(spans: list[StepSpan]) -> list[StepSpan]:
 def _count(program: CpuProgram, rows: list[ProfileRow]) -> None:
     """Operations and bytes: a kernel's own, times its calls."""
     for s, r in zip(_leaves(program), rows, strict=True):
-        if isinstance(s, Call):
+        if isinstance(s, CallStep):
             c = s.kernel.cost()
             r.flops, r.read, r.written = c.flops * r.calls, c.read * r.calls, c.written * r.calls
-        elif isinstance(s, Copy):
+        elif isinstance(s, CopyStep):
             r.read = r.written = float(s.nbytes * r.calls)
         elif isinstance(s, HostStep):
             r.read = float(r.calls * sum(t.size * t.dtype.itemsize for t in s.in_types))
@@ -219,16 +229,16 @@ def _estimate(program: CpuProgram, rows: list[ProfileRow], found: Profile) -> No
     def add(steps: list[TapeStep], times: int) -> None:
         for s in steps:
             match s:
-                case Repeat():
+                case RepeatStep():
                     add(s.body, times * s.counter.count)
-                case While():
+                case WhileStep():
                     if s.turns is None:
                         found.notes.append(f"a while loop of unknown length is counted once{_at(s)}")
                         found.open_loops.append(f"while{_at(s)}")
                     n = 1 if s.turns is None else s.turns
                     add(s.condition, times * (n + 1))
                     add(s.body, times * n)
-                case Branch():
+                case BranchStep():
                     found.notes.append(f"of a choice the dearest branch is counted{_at(s)}")
                     add(max(s.branches, key=_weight), times)
                 case _:
@@ -243,5 +253,5 @@ def _at(step: TapeStep) -> str:
 
 def _weight(steps: list[TapeStep]) -> float:
     """About how dear steps are: bytes and operations of their kernels."""
-    costs = [s.kernel.cost() for s in walk(steps) if isinstance(s, Call)]
+    costs = [s.kernel.cost() for s in walk(steps) if isinstance(s, CallStep)]
     return sum(c.flops + c.read + c.written for c in costs) + sum(isinstance(s, HostStep) for s in walk(steps))

@@ -23,7 +23,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts
-from nxjax.lower.cpu.tape import Call, CpuProgram, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, CpuProgram, HostStep, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 
@@ -187,7 +187,7 @@ def _is_short(program: CpuProgram) -> bool:
     Many functions are called once. LLVM's quick code (level 0) is made in a millisecond less a kernel, and takes some
     five times as long to run.
     """
-    kernels = [s.kernel for s in program.steps if isinstance(s, Call)]
+    kernels = [s.kernel for s in program.steps if isinstance(s, CallStep)]
     nested = any(s.bodies() for s in program.steps)
     return not nested and 0 < len(kernels) <= _FEW and sum(map(time_of, kernels)) <= _SHORT * len(kernels)
 

@@ -22,7 +22,7 @@ from nxjax.backends.cpu.native.tape import Tape, TapeEncoder
 from nxjax.config import config
 from nxjax.lower.cpu.memory_offsets import depth
 from nxjax.lower.cpu.memory_uses import Uses
-from nxjax.lower.cpu.tape import ALIGN, Buffer, Call, Copy, CpuProgram, Ref, TapeStep
+from nxjax.lower.cpu.tape import ALIGN, Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
 
 NDArray = np.ndarray[Any, Any]
 _LONGEST: Final = 2000  # characters of a step in a report
@@ -106,7 +106,7 @@ class GuardedWriter(TapeEncoder):
         self._python(poison, [Ref(b) for b in buffers])
 
     def _step(self, step: TapeStep) -> None:
-        if not isinstance(step, Call):  # kernels say it themselves, in the thread that runs them
+        if not isinstance(step, CallStep):  # kernels say it themselves, in the thread that runs them
             text = self._text(step)
             self._python(lambda _: runs(text))
         super()._step(step)
@@ -123,15 +123,15 @@ class GuardedWriter(TapeEncoder):
         self._head = ()
         return super()._refs(refs, integers)
 
-    def _call(self, step: Call) -> None:
+    def _call(self, step: CallStep) -> None:
         self._head = self._begins, step.kernel.scratch, self._text(step), super()._machine_code(step)
         super()._call(step)
 
-    def _copy(self, step: Copy) -> None:
+    def _copy(self, step: CopyStep) -> None:
         self._head = self._begins, 0, self._text(step), super()._machine_code(step)
         super()._copy(step)
 
-    def _machine_code(self, step: Call | Copy) -> int:
+    def _machine_code(self, step: CallStep | CopyStep) -> int:
         return kernel()
 
 

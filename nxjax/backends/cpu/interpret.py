@@ -15,7 +15,18 @@ from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.cpu.native.tape import chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.lower.cpu.tape import Branch, Call, Copy, Counter, CpuProgram, HostStep, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import (
+    BranchStep,
+    CallStep,
+    CopyStep,
+    Counter,
+    CpuProgram,
+    HostStep,
+    Ref,
+    RepeatStep,
+    TapeStep,
+    WhileStep,
+)
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
@@ -112,25 +123,25 @@ class TapeInterpreter:
 
     def _step(self, step: TapeStep) -> None:
         match step:
-            case Call():
+            case CallStep():
                 words = [*map(self._address, (*step.ins, *step.outs)), *step.kernel.integers]
                 self._kernel(self._addresses[step.kernel.symbol], step.kernel, words)
-            case Copy():
+            case CopyStep():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
             case HostStep():
                 ys = step.run([self._array(r, t).copy() for r, t in zip(step.ins, step.in_types, strict=True)])
                 for ref, type, y in zip(step.outs, step.out_types, ys, strict=True):
                     self._array(ref, type)[...] = y
-            case Repeat():
+            case RepeatStep():
                 for turn in range(step.counter.count):
                     self._turns[step.counter] = turn
                     self._run(step.body)
-            case While():
+            case WhileStep():
                 self._run(step.condition)
                 while ctypes.c_uint8.from_address(self._address(step.flag)).value:
                     self._run(step.body)
                     self._run(step.condition)
-            case Branch():
+            case BranchStep():
                 index = ctypes.c_int32.from_address(self._address(step.index)).value
                 self._run(step.branches[index if 0 <= index < len(step.branches) else -1])
             case _:

@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from nxjax.lower.cpu.tape import ALIGN, Branch, Call, Copy, CpuProgram, HostStep, Repeat, TapeStep, While, walk
+from nxjax.lower.cpu.tape import (
+    ALIGN,
+    BranchStep,
+    CallStep,
+    CopyStep,
+    CpuProgram,
+    HostStep,
+    RepeatStep,
+    TapeStep,
+    WhileStep,
+    walk,
+)
 
 
 @final
@@ -66,25 +77,25 @@ def _cost(steps: Sequence[TapeStep]) -> tuple[float, float, float]:
     flops = moved = calls = 0.0
     for step in steps:
         match step:
-            case Call():
+            case CallStep():
                 cost = step.kernel.cost()
                 found = (cost.flops, cost.read + cost.written, 1.0)
-            case Copy():
+            case CopyStep():
                 found = (0.0, 2.0 * step.nbytes, 0.0)
             case HostStep():
                 sizes = [t.size * t.dtype.itemsize for t in (*step.in_types, *step.out_types)]
                 found = (float(sum(t.size for t in step.out_types)), float(sum(sizes)), 0.0)
-            case Repeat():
+            case RepeatStep():
                 a, b, c = _cost(step.body)
                 n = step.counter.count
                 found = (n * a, n * b, n * c)
-            case While():
+            case WhileStep():
                 test, body = _cost(step.condition), _cost(step.body)
                 turns = step.turns
                 n = 1 if turns is None else turns
                 a, b, c = ((n + 1) * t + n * x for t, x in zip(test, body, strict=True))
                 found = (a, b, c)
-            case Branch():
+            case BranchStep():
                 found = max(map(_cost, step.branches), default=(0.0, 0.0, 0.0))
             case _:
                 continue

@@ -13,7 +13,7 @@ from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.attention import Attention, joins
 from nxjax.kernels.cpu.gemm import Gemm
 from nxjax.kernels.cpu.nest import Nest
-from nxjax.lower.cpu.tape import Buffer, Call, Ref, TapeStep, walk
+from nxjax.lower.cpu.tape import Buffer, CallStep, Ref, TapeStep, walk
 
 
 def with_attention(steps: list[TapeStep]) -> None:
@@ -35,22 +35,22 @@ def with_attention(steps: list[TapeStep]) -> None:
 
 
 def _is(step: TapeStep, kind: type) -> bool:
-    return isinstance(step, Call) and isinstance(step.kernel, kind)
+    return isinstance(step, CallStep) and isinstance(step.kernel, kind)
 
 
 def _joined(steps: list[TapeStep], at: int, uses: Counter[Buffer]) -> bool:
     """Make one step of the product at ``at`` and what it is made of, if that pays and may be done."""
     last = steps[at]
-    assert isinstance(last, Call)
+    assert isinstance(last, CallStep)
     weights = last.ins[0]
     middle_at = _maker(steps, at, weights, uses)
     middle = steps[middle_at]
-    if middle_at < 0 or not (isinstance(middle, Call) and isinstance(middle.kernel, Nest)):
+    if middle_at < 0 or not (isinstance(middle, CallStep) and isinstance(middle.kernel, Nest)):
         return False
     for place, scores in enumerate(middle.ins):
         first_at = _maker(steps, middle_at, scores, uses)
         first = steps[first_at]
-        if first_at < 0 or not (isinstance(first, Call) and isinstance(first.kernel, Gemm)):
+        if first_at < 0 or not (isinstance(first, CallStep) and isinstance(first.kernel, Gemm)):
             continue
         assert isinstance(last.kernel, Gemm)
         if scores.buffer.nbytes < knobs.ATTENTION() or not joins(first.kernel, middle.kernel, last.kernel, place):
@@ -63,14 +63,14 @@ def _joined(steps: list[TapeStep], at: int, uses: Counter[Buffer]) -> bool:
         before: list[TapeStep] = []
         (one, left), (two, right) = _packed(first, before), _packed(last, before)
         kernel = Attention(one, middle.kernel, two, place)
-        joined = Call(kernel, (*left, *others, *right[1:]), last.outs, equation=middle.equation)
+        joined = CallStep(kernel, (*left, *others, *right[1:]), last.outs, equation=middle.equation)
         steps[at : at + 1] = [*before, joined]
         del steps[middle_at], steps[first_at]
         return True
     return False
 
 
-def _packed(call: Call, before: list[TapeStep]) -> tuple[Gemm, tuple[Ref, ...]]:
+def _packed(call: CallStep, before: list[TapeStep]) -> tuple[Gemm, tuple[Ref, ...]]:
     """A product and its operands; panels that its items make themselves would be made for each few rows, so they are
     made by a step ``before``."""
     kernel = call.kernel
@@ -79,7 +79,7 @@ def _packed(call: Call, before: list[TapeStep]) -> tuple[Gemm, tuple[Ref, ...]]:
     if own is None:
         return kernel, call.ins
     panels = Ref(Buffer(own.nbytes, "temp"))
-    before.append(Call(own, (call.ins[1],), (panels,), equation=call.equation))
+    before.append(CallStep(own, (call.ins[1],), (panels,), equation=call.equation))
     return replace(kernel, own=None), (call.ins[0], panels, *call.ins[2:])
 
 

@@ -37,7 +37,7 @@ from nxjax.lower.cpu.lazy import (
 )
 from nxjax.lower.cpu.nests import target, write
 from nxjax.lower.cpu.registry import rule
-from nxjax.lower.cpu.tape import Buffer, Call, HostStep, Ref, TapeStep
+from nxjax.lower.cpu.tape import Buffer, CallStep, HostStep, Ref, TapeStep
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.lower.reproducible import check_host
 from nxjax.trace.program import Equation
@@ -226,7 +226,9 @@ class Builder:
 
     def call(self, kernel: Kernel, ins: Sequence[View], outs: Sequence[View]) -> None:
         """Run ``kernel``. The shapes and strides of its operands are part of the kernel, only places are given here."""
-        self.steps.append(Call(kernel, tuple(v.ref for v in ins), tuple(v.ref for v in outs), equation=self.equation))
+        self.steps.append(
+            CallStep(kernel, tuple(v.ref for v in ins), tuple(v.ref for v in outs), equation=self.equation)
+        )
         if self.held and all(v.ref.buffer in self.held or v.ref.buffer.kind == "const" for v in ins):
             self.held.update(v.ref.buffer for v in outs)
 

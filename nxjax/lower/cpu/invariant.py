@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from nxjax.lower.cpu.tape import Buffer, Call, Ref, Repeat, TapeStep, While, walk
+from nxjax.lower.cpu.tape import Buffer, CallStep, Ref, RepeatStep, TapeStep, WhileStep, walk
 
 
 def without_repetition(steps: list[TapeStep]) -> None:
@@ -25,16 +25,16 @@ def _hoist(steps: list[TapeStep], everywhere: Counter[Buffer]) -> None:
         bodies = [b for b in step.bodies() if isinstance(b, list)]
         for body in bodies:
             _hoist(body, everywhere)
-        if isinstance(step, (Repeat, While)):
+        if isinstance(step, (RepeatStep, WhileStep)):
             result += _moved(step, bodies, everywhere)
         result.append(step)
     steps[:] = result
 
 
-def _moved(loop: Repeat | While, bodies: list[list[TapeStep]], everywhere: Counter[Buffer]) -> list[TapeStep]:
+def _moved(loop: RepeatStep | WhileStep, bodies: list[list[TapeStep]], everywhere: Counter[Buffer]) -> list[TapeStep]:
     """Take out of ``bodies`` what each turn would repeat."""
     inside = [s for body in bodies for s in walk(body)]
-    if not any(isinstance(s, Call) for s in inside):
+    if not any(isinstance(s, CallStep) for s in inside):
         return []
     written = Counter(r.buffer for s in inside for r in s.writes())
     used = Counter(r.buffer for s in inside for r in (*s.reads(), *s.writes()))
@@ -42,7 +42,7 @@ def _moved(loop: Repeat | While, bodies: list[list[TapeStep]], everywhere: Count
     for body in bodies:
         begun: set[Buffer] = set()  # used by a step that stays
         for step in list(body):
-            if isinstance(step, Call) and _is_fixed(step, loop, written, used, everywhere, begun):
+            if isinstance(step, CallStep) and _is_fixed(step, loop, written, used, everywhere, begun):
                 body.remove(step)
                 found.append(step)
                 for ref in step.outs:
@@ -53,8 +53,8 @@ def _moved(loop: Repeat | While, bodies: list[list[TapeStep]], everywhere: Count
 
 
 def _is_fixed(
-    step: Call,
-    loop: Repeat | While,
+    step: CallStep,
+    loop: RepeatStep | WhileStep,
     written: Counter[Buffer],
     used: Counter[Buffer],
     everywhere: Counter[Buffer],
@@ -63,7 +63,7 @@ def _is_fixed(
     """Whether ``step`` reads what no turn changes, and alone writes what only this loop reads."""
 
     def moves(ref: Ref) -> bool:
-        return isinstance(loop, Repeat) and any(c is loop.counter for c, _ in ref.moves)
+        return isinstance(loop, RepeatStep) and any(c is loop.counter for c, _ in ref.moves)
 
     if any(moves(r) or written[r.buffer] for r in step.ins):
         return False

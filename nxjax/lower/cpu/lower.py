@@ -14,7 +14,7 @@ from nxjax.lower.cpu.held import SMALL, Parts, parted
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.memory import planned
 from nxjax.lower.cpu.registry import NAMES, rule_of
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, TapeStep, walk
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep, walk
 from nxjax.lower.passes.simplify import simplified
 from nxjax.ops.base import expansion
 from nxjax.trace.program import Equation, Literal, Program, Var
@@ -60,7 +60,7 @@ def _lowered(program: Program, donate: tuple[int, ...], held: int = 0) -> CpuPro
 def _join_products(steps: list[TapeStep]) -> None:
     """Attention as one step, in programs that have two products; others need not import what knows of it."""
     # Blocks of keys would change the order of sums.
-    several = sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, Call)) > 1
+    several = sum(type(s.kernel).__name__ == "Gemm" for s in walk(steps) if isinstance(s, CallStep)) > 1
     if several and not isa.current().reproducible:
         from nxjax.lower.cpu.attention import with_attention
 
@@ -84,7 +84,7 @@ def _results(b: Builder, values: Sequence[Any], given: Sequence[View]) -> list[B
         key = (x.ref, x.shape, x.dtype)
         if key not in known:
             known[key] = out = Buffer(x.size * x.dtype.itemsize, "output", i)
-            b.steps.append(Copy(x.ref, Ref(out), out.nbytes))
+            b.steps.append(CopyStep(x.ref, Ref(out), out.nbytes))
         outputs.append(known[key])
     return outputs
 

@@ -15,17 +15,17 @@ import bisect
 from collections.abc import Callable, Sequence
 
 from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref, TapeStep
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
 
 
 def without_copies(steps: list[TapeStep]) -> None:
     """Change ``steps`` so that as few copies as possible are left."""
     uses = Uses(steps)
     for path, step in uses.steps:
-        if isinstance(step, Copy) and not _goes_forward(uses, path, step, step.source_ref, step.target):
+        if isinstance(step, CopyStep) and not _goes_forward(uses, path, step, step.source_ref, step.target):
             _goes_backward(uses, path, step)
     for path, step in uses.steps:
-        if isinstance(step, Call):
+        if isinstance(step, CallStep):
             for k, j in step.kernel.inplace:
                 # As many bytes are made at the target as the source has: nothing else that lies there is lost.
                 if sum(box.nbytes for box in step.kernel.touched.outs[k].boxes) == step.ins[j].buffer.nbytes:
@@ -51,12 +51,12 @@ def _between(uses: Sequence[BufferUse], within: Path, first: int, last: int) -> 
     return uses[start : bisect.bisect_left(uses, (*within, last + 1), start, key=path)]
 
 
-def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target: Ref) -> bool:
+def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref, target: Ref) -> bool:
     """Make what is at ``source`` at ``target``, to which ``step`` takes it."""
     s, t = source.buffer, target.buffer
     if s.kind != "temp" or s is t or not _is_whole(source):
         return False
-    if isinstance(step, Copy) and step.nbytes != s.nbytes:
+    if isinstance(step, CopyStep) and step.nbytes != s.nbytes:
         return False
     within, here = path[:-1], path[-1]
     mine = uses.of[s]
@@ -67,7 +67,7 @@ def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target
     if any(u.writes and u.path > path for u in _between(mine, within, here, last)):
         return False
     # Another output may be in that place already, and nobody reads it.
-    if isinstance(step, Call) and (last > here or any(r.buffer is s for r in step.outs)):
+    if isinstance(step, CallStep) and (last > here or any(r.buffer is s for r in step.outs)):
         return False
     n = len(within)
     for u in _between(uses.of[t], within, first, last):
@@ -80,9 +80,9 @@ def _goes_forward(uses: Uses, path: Path, step: Copy | Call, source: Ref, target
             continue
         return False
     # The step itself may read the target for another operand.
-    if isinstance(step, Call) and sum(r.buffer is t for r in step.ins):
+    if isinstance(step, CallStep) and sum(r.buffer is t for r in step.ins):
         return False
-    if isinstance(step, Call) and sum(r.buffer is s for r in step.ins) > 1:
+    if isinstance(step, CallStep) and sum(r.buffer is s for r in step.ins) > 1:
         return False
     uses.move(s, target)
     return True
@@ -93,9 +93,9 @@ def _may_overwrite(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, targ
     step = reader.step
     if not any(u.step is step and u.writes for u in mine) or any(u.path < reader.path for u in mine):
         return False
-    if isinstance(step, Copy):
+    if isinstance(step, CopyStep):
         return step.source_ref == target and step.nbytes == s.nbytes and _is_whole(step.target)
-    if not isinstance(step, Call):
+    if not isinstance(step, CallStep):
         return False
     reading = [j for j, r in enumerate(step.ins) if r.buffer is target.buffer]
     writing = [k for k, r in enumerate(step.outs) if r.buffer is s]
@@ -105,7 +105,7 @@ def _may_overwrite(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, targ
     return (k, j) in step.kernel.inplace and step.ins[j] == target and _is_whole(step.outs[k])
 
 
-def _goes_backward(uses: Uses, path: Path, step: Copy) -> bool:
+def _goes_backward(uses: Uses, path: Path, step: CopyStep) -> bool:
     """Leave the target of ``step`` where its source is, which nobody reads afterwards."""
     s, t = step.source_ref.buffer, step.target.buffer
     if t.kind != "temp" or s.kind != "temp" or s is t or not _is_whole(step.target) or step.nbytes != t.nbytes:
@@ -154,14 +154,14 @@ def _is_changed(uses: Uses, x: Buffer, out: Buffer) -> bool:
     """Whether ``out`` gets anything but the bytes of ``x`` at their own places."""
 
     def is_same(step: TapeStep) -> bool:
-        return isinstance(step, Copy) and step.source_ref == Ref(x, step.target.offset, step.target.moves)
+        return isinstance(step, CopyStep) and step.source_ref == Ref(x, step.target.offset, step.target.moves)
 
     return any(u.writes and not is_same(u.step) for u in uses.of[out])
 
 
 def _drop_empty(steps: list[TapeStep]) -> None:
     """Take out copies of nothing, and of a place to itself."""
-    steps[:] = [s for s in steps if not (isinstance(s, Copy) and (s.source_ref == s.target or not s.nbytes))]
+    steps[:] = [s for s in steps if not (isinstance(s, CopyStep) and (s.source_ref == s.target or not s.nbytes))]
     for step in steps:
         for body in step.bodies():
             if isinstance(body, list):

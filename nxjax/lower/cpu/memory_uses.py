@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, HostStep, Ref, TapeStep, While
+from nxjax.lower.cpu.tape import BranchStep, Buffer, CallStep, CopyStep, HostStep, Ref, TapeStep, WhileStep
 
 # Where a step stands: its index in the program, then for each body around it the body's number and the index in it.
 # Tuples are ordered as steps run, but for branches, of which one runs.
@@ -78,14 +78,14 @@ def placed(steps: Sequence[TapeStep], prefix: Path = ()) -> Iterator[tuple[Path,
 def replace(step: TapeStep, by: Callable[[Ref], Ref]) -> None:
     """Change the places that a step itself names."""
     match step:
-        case Call() | HostStep():
+        case CallStep() | HostStep():
             step.ins = tuple(map(by, step.ins))
             step.outs = tuple(map(by, step.outs))
-        case Copy():
+        case CopyStep():
             step.source_ref, step.target = by(step.source_ref), by(step.target)
-        case While():
+        case WhileStep():
             step.flag = by(step.flag)
-        case Branch():
+        case BranchStep():
             step.index = by(step.index)
         case _:
             pass

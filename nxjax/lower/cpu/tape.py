@@ -49,7 +49,7 @@ class Buffer:
 @final
 @dataclass(eq=False, slots=True)
 class Counter:
-    """The turn of a `Repeat`, by which `Ref`s inside it move."""
+    """The turn of a `RepeatStep`, by which `Ref`s inside it move."""
 
     count: int
 
@@ -90,7 +90,7 @@ class TapeStep:
 
 @final
 @dataclass(eq=False, slots=True)
-class Call(TapeStep):
+class CallStep(TapeStep):
     """``kernel`` on all its items. ``words``: its operands' places, then its integers."""
 
     kernel: Kernel
@@ -111,7 +111,7 @@ class Call(TapeStep):
 
 @final
 @dataclass(eq=False, slots=True)
-class Copy(TapeStep):
+class CopyStep(TapeStep):
     """``nbytes`` from one place to another; the places may be the same, not overlap otherwise."""
 
     source_ref: Ref
@@ -158,7 +158,7 @@ class HostStep(TapeStep):
 
 @final
 @dataclass(eq=False, slots=True)
-class Repeat(TapeStep):
+class RepeatStep(TapeStep):
     """``body``, ``counter.count`` times; its moving `Ref`s advance after each turn."""
 
     counter: Counter
@@ -173,7 +173,7 @@ class Repeat(TapeStep):
 
 @final
 @dataclass(eq=False, slots=True)
-class While(TapeStep):
+class WhileStep(TapeStep):
     """``condition`` runs and leaves a bool at ``flag``; while it is true, ``body`` runs and it starts again."""
 
     condition: list[TapeStep]
@@ -197,7 +197,7 @@ class While(TapeStep):
 
 @final
 @dataclass(eq=False, slots=True)
-class Branch(TapeStep):
+class BranchStep(TapeStep):
     """One of ``branches`` by the ``int32`` at ``index``, which is moved into range."""
 
     index: Ref
@@ -235,9 +235,9 @@ class CpuProgram:
     arena: int = 0
     donated: tuple[int, ...] = ()
 
-    def calls(self) -> Iterator[Call]:
+    def calls(self) -> Iterator[CallStep]:
         """Every kernel call, at any depth."""
-        yield from (s for s in walk(self.steps) if isinstance(s, Call))
+        yield from (s for s in walk(self.steps) if isinstance(s, CallStep))
 
     def __str__(self) -> str:
         lines = [f"cpu program: {_list(self.inputs)} -> {_list(self.outputs)}, arena {self.arena} bytes"]

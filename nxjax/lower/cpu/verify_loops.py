@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn, final
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Box
 from nxjax.lower.cpu.contents import MemoryContents, Missing, Owner, Repeats, merged, read, repeat, varied
-from nxjax.lower.cpu.tape import Branch, Buffer, Counter, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import BranchStep, Buffer, Counter, Ref, RepeatStep, TapeStep, WhileStep
 
 # How deep loops lie in one another, at most, of which more than the first turn is followed in every turn of those
 # around them; and under `config.check`. In the first turns of those around them that is so for loops of any depth.
@@ -76,7 +76,7 @@ class LoopEffects(ABC):
 
     # --- loops ---
 
-    def repeat(self, step: Repeat) -> None:
+    def repeat(self, step: RepeatStep) -> None:
         counter, count = step.counter, step.counter.count
         if not count:
             return
@@ -127,7 +127,7 @@ class LoopEffects(ABC):
             except Missing as e:
                 self.missing(Ref(b), e)
 
-    def whiles(self, step: While) -> None:
+    def whiles(self, step: WhileStep) -> None:
         self.depth, later = self.depth + 1, self.later
         self.steps(step.condition)
         self.step = step
@@ -148,7 +148,7 @@ class LoopEffects(ABC):
             self._joined(step, spaces, effects, why)
         self.ends = ends + hash((why, self.ends - ends))
 
-    def _crosses(self, step: Repeat) -> bool:
+    def _crosses(self, step: RepeatStep) -> bool:
         """Whether a donated argument is read row by row, and results are written by another stride or at one place.
 
         Where such a result lies in that argument, a row may be lost in a turn in the middle, and in no other one.
@@ -164,7 +164,7 @@ class LoopEffects(ABC):
         """Whether more than the first turn of this loop is followed."""
         return not self.later or self.depth <= (_ALL if config.check else _DEPTH)
 
-    def _turns(self, step: Repeat | While, start: Spaces, most: int, usual: int) -> Iterator[int]:
+    def _turns(self, step: RepeatStep | WhileStep, start: Spaces, most: int, usual: int) -> Iterator[int]:
         """The turns of a loop to follow: ``usual``, or more, if it carries equal values."""
         given = next(self.given.get(step, iter(())), None)
         fixed = self.writes(step).fixed
@@ -199,7 +199,7 @@ class LoopEffects(ABC):
 
     # --- choices ---
 
-    def branch(self, step: Branch) -> None:
+    def branch(self, step: BranchStep) -> None:
         index = self.read(step.index, Box(4))
         start, effects, ends = self.kept(step), self.effects, self.ends
         found: list[tuple[Spaces, int]] = []

@@ -24,7 +24,19 @@ from nxjax.lower.cpu.contents import (
     seen,
     write,
 )
-from nxjax.lower.cpu.tape import ALIGN, Branch, Buffer, Call, Copy, CpuProgram, HostStep, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import (
+    ALIGN,
+    BranchStep,
+    Buffer,
+    CallStep,
+    CopyStep,
+    CpuProgram,
+    HostStep,
+    Ref,
+    RepeatStep,
+    TapeStep,
+    WhileStep,
+)
 from nxjax.lower.cpu.verify_loops import Key, LoopEffects
 from nxjax.lower.cpu.verify_operands import collide, flaw
 
@@ -42,7 +54,7 @@ class TapeMeaning:
 
     results: tuple[int, ...] = ()
     effects: int = 0
-    ends: int = 0  # how often each `While` runs, and that it ends, in no order: a sum of names
+    ends: int = 0  # how often each `WhileStep` runs, and that it ends, in no order: a sum of names
     vague: bool = False  # something is not followed, so effects are not compared
     reads: list[tuple[TapeStep, int]] = field(default_factory=list[tuple[TapeStep, int]])  # before memory is planned
     turns: dict[TapeStep, list[int]] = field(
@@ -82,7 +94,7 @@ class Follower(LoopEffects):
         self.results = set(program.outputs)
         self.sound: set[int] = set()
         # Of calls whose operands do not move.
-        self.places: dict[Call, list[Place]] = {}
+        self.places: dict[CallStep, list[Place]] = {}
         for b, held in zip(program.inputs, arguments, strict=True):
             self.spaces[b] = MemoryContents(map(given, held))
             self.own.add(b)
@@ -102,17 +114,17 @@ class Follower(LoopEffects):
         for step in steps:
             self.step = step
             match step:
-                case Call():
+                case CallStep():
                     self._call(step)
-                case Copy():
+                case CopyStep():
                     self._copy(step)
                 case HostStep():
                     self._host(step)
-                case Repeat():
+                case RepeatStep():
                     self.repeat(step)
-                case While():
+                case WhileStep():
                     self.whiles(step)
-                case Branch():
+                case BranchStep():
                     self.branch(step)
                 case _:
                     raise AssertionError(step)
@@ -126,7 +138,7 @@ class Follower(LoopEffects):
 
     # --- steps ---
 
-    def _call(self, step: Call) -> None:
+    def _call(self, step: CallStep) -> None:
         kernel = step.kernel
         spans_in, spans_out, keeps = kernel.touched.spans
         places = self.places.get(step) or self._found(step)
@@ -171,7 +183,7 @@ class Follower(LoopEffects):
                 else:
                     space.lay(ByteRun(at + low, at + high, mine, at, owner, None, self.era))
 
-    def _found(self, step: Call) -> list[Place]:
+    def _found(self, step: CallStep) -> list[Place]:
         """Where the operands of ``step`` are at this turn; raises where they may not be."""
         touched, refs = step.kernel.touched, (*step.ins, *step.outs)
         if len(touched.ins) != len(step.ins) or len(touched.outs) != len(step.outs):
@@ -191,7 +203,7 @@ class Follower(LoopEffects):
             self.places[step] = places
         return places
 
-    def _copy(self, step: Copy) -> None:
+    def _copy(self, step: CopyStep) -> None:
         n, ref, target = step.nbytes, step.source_ref, step.target
         if not n or ref == target:
             return
@@ -265,7 +277,7 @@ class Follower(LoopEffects):
                 mine = hash((*name, k)) if known else UNKNOWN
                 self.space(ref.buffer, True).lay(ByteRun(at, at + n, mine, at, owner, None, self.era))
 
-    def _checks(self, step: Call, refs: Sequence[Ref], places: Sequence[Place]) -> None:
+    def _checks(self, step: CallStep, refs: Sequence[Ref], places: Sequence[Place]) -> None:
         """Raise where the kernel is wrong in itself, or its operands may not lie at ``places``."""
         kernel, n = step.kernel, len(step.ins)
         if id(kernel) not in self.sound:

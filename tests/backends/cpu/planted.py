@@ -13,7 +13,7 @@ import numpy as np
 import nxjax as nx
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.kernels.cpu.base import Cost, Kernel, pointer
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, Counter, CpuProgram, Ref, RepeatStep
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 
@@ -81,50 +81,50 @@ def temporaries(*offsets):
 
 def reads_after():
     *_, equation = nx.make_jaxpr(lambda x: x + 1)(np.zeros(N, F32)).equations
-    run(Call(Planted(read=1), X, Y, equation=equation))
+    run(CallStep(Planted(read=1), X, Y, equation=equation))
 
 
 def reads_before():
-    run(Call(Planted(read=-1), X, Y))
+    run(CallStep(Planted(read=-1), X, Y))
 
 
 def writes_after():
-    run(Call(Planted(written=1), X, Y))
+    run(CallStep(Planted(written=1), X, Y))
 
 
 def writes_before():
-    run(Call(Planted(written=-1), X, Y))
+    run(CallStep(Planted(written=-1), X, Y))
 
 
 def writes_argument():
-    run(Call(Planted(), X, Y), Call(Planted(backwards=True), X, Y))
+    run(CallStep(Planted(), X, Y), CallStep(Planted(backwards=True), X, Y))
 
 
 def reads_what_is_beside_nothing():
     """An address that is an offset alone; there is no scratch memory, and none of 0 bytes at 0."""
-    run(Call(Planted(address=64), X, Y))
+    run(CallStep(Planted(address=64), X, Y))
 
 
 def reads_after_on_threads():
     nx.config.update("num_threads", 2)
-    run(Call(Planted(items=N + 1), X, Y))
+    run(CallStep(Planted(items=N + 1), X, Y))
 
 
 def copies_too_much():
-    run(Copy(Ref(x), Ref(y), 4 * N + 4))
+    run(CopyStep(Ref(x), Ref(y), 4 * N + 4))
 
 
 def moves_too_far():
     counter = Counter(4)
-    run(Repeat(counter, [Copy(Ref(x, 0, ((counter, 16),)), Ref(y, 0, ((counter, 12),)), 12)]))
+    run(RepeatStep(counter, [CopyStep(Ref(x, 0, ((counter, 16),)), Ref(y, 0, ((counter, 12),)), 12)]))
 
 
 def writes_after_scratch():
-    run(Call(Planted(scratch=64, place=64), X, Y))
+    run(CallStep(Planted(scratch=64, place=64), X, Y))
 
 
 def writes_into_slack_of_scratch():
-    run(Call(Planted(scratch=60, place=60), X, Y))
+    run(CallStep(Planted(scratch=60, place=60), X, Y))
 
 
 def uses_after_free():
@@ -142,27 +142,27 @@ def uses_after_free():
 
 def reads_temporary_before_it_is_written():
     (a,) = temporaries(0)
-    print(run(Call(Planted(), (Ref(a),), Y), Call(Planted(), X, (Ref(a),)), arena=64))
+    print(run(CallStep(Planted(), (Ref(a),), Y), CallStep(Planted(), X, (Ref(a),)), arena=64))
 
 
 def reads_temporary_of_the_turn_before():
     """What lives in a body only is nobody's at the beginning of the next turn."""
     (a,) = temporaries(0)
-    first = Call(Planted(items=6), X, (Ref(a),))  # the other six are left from before
-    print(run(Repeat(Counter(2), [first, Call(Planted(), (Ref(a),), Y)]), arena=64))
+    first = CallStep(Planted(items=6), X, (Ref(a),))  # the other six are left from before
+    print(run(RepeatStep(Counter(2), [first, CallStep(Planted(), (Ref(a),), Y)]), arena=64))
 
 
 def temporaries_overlap():
     """Both are needed at once, and lie at one place of the arena."""
     a, b = temporaries(0, 0)
-    print(run(Call(Planted(), X, (Ref(a),)), Call(Planted(), X, (Ref(b),)), Call(Planted(), (Ref(a),), Y),
-              Copy(Ref(b), Ref(y), 4), arena=64))  # fmt: skip
+    print(run(CallStep(Planted(), X, (Ref(a),)), CallStep(Planted(), X, (Ref(b),)), CallStep(Planted(), (Ref(a),), Y),
+              CopyStep(Ref(b), Ref(y), 4), arena=64))  # fmt: skip
 
 
 def none():
     a, b = temporaries(0, 64)
-    kernels = Call(Planted(), X, (Ref(a),)), Call(Planted(scratch=60), (Ref(a),), (Ref(b),))
-    print(run(*kernels, Copy(Ref(b), Ref(y), 4 * N), arena=128))
+    kernels = CallStep(Planted(), X, (Ref(a),)), CallStep(Planted(scratch=60), (Ref(a),), (Ref(b),))
+    print(run(*kernels, CopyStep(Ref(b), Ref(y), 4 * N), arena=128))
 
 
 def apart(name):

@@ -19,7 +19,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, walk
+from nxjax.lower.cpu.tape import CallStep, walk
 from tests.kernels.cpu.written import Written
 
 FIRST, SECOND, THIRD = StreamCopy(1), StreamCopy(1, False), PeakFma(1, np.dtype(np.float32))
@@ -245,7 +245,7 @@ def test_kernels_of_one_key_have_one_code():
     for function, args in families():
         hoisted, _ = nxjax.make_jaxpr(function)(*args).hoist_consts()
         for step in walk(lower(hoisted).steps):
-            if isinstance(step, Call):
+            if isinstance(step, CallStep):
                 kernels.setdefault(step.kernel.key, {})[id(step.kernel)] = step.kernel
     texts = engine(isa.current()).texts
     for key, found in kernels.items():

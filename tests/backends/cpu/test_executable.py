@@ -15,7 +15,7 @@ from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.config import config
 from nxjax.errors import MemoryLimitError
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.types import ArrayType
 from tests.backends.cpu.native.kernels import Affine
@@ -28,7 +28,7 @@ def affine(n, donated=False, a=3, b=1):
     x = Buffer(8 * n, "input", 0)
     y = x if donated else Buffer(8 * n, "output", 0)
     types = (ArrayType((n,), INT),)
-    steps = [Call(Affine(n, a, b), (Ref(x),), (Ref(y),))]
+    steps = [CallStep(Affine(n, a, b), (Ref(x),), (Ref(y),))]
     return CpuExecutable(CpuProgram(types, types, [x], [y], [], steps, donated=(0,) if donated else ()))
 
 
@@ -119,7 +119,7 @@ def test_no_memory():
     big = 2**43
     x, t, y = Buffer(8, "input", 0), Buffer(8 * big, "temp", offset=0), Buffer(8, "output", 0)
     types = (ArrayType((1,), INT),)
-    p = CpuProgram(types, types, [x], [y], [], [Copy(Ref(x), Ref(t), 8), Copy(Ref(t), Ref(y), 8)], 8 * big)
+    p = CpuProgram(types, types, [x], [y], [], [CopyStep(Ref(x), Ref(t), 8), CopyStep(Ref(t), Ref(y), 8)], 8 * big)
     gc.collect()
     before = runtime().statistics()["blocks"]
     made = CpuExecutable(p)

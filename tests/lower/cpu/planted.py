@@ -14,7 +14,7 @@ from nxjax.errors import VerificationError
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu import memory
 from nxjax.lower.cpu.lower import _lowered
-from nxjax.lower.cpu.tape import Branch, Call, Copy, HostStep, Repeat, While, walk
+from nxjax.lower.cpu.tape import BranchStep, CallStep, CopyStep, HostStep, RepeatStep, WhileStep, walk
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.testing.programs import random_program
 
@@ -96,11 +96,13 @@ def steps_of(tape, *kinds):
 
 def _refs(step):
     """The places that a step names, as (attribute, index or None)."""
-    if isinstance(step, Call | HostStep):
+    if isinstance(step, CallStep | HostStep):
         return [(name, i) for name in ("ins", "outs") for i in range(len(getattr(step, name)))]
-    return {Copy: [("source_ref", None), ("target", None)], While: [("flag", None)], Branch: [("index", None)]}.get(
-        type(step), []
-    )
+    return {
+        CopyStep: [("source_ref", None), ("target", None)],
+        WhileStep: [("flag", None)],
+        BranchStep: [("index", None)],
+    }.get(type(step), [])
 
 
 @contextmanager
@@ -161,7 +163,7 @@ def reorder(tape, pick):
 
 def again(tape, pick):
     """A loop of another number of turns, wherever it stands."""
-    step = pick(steps_of(tape, Repeat))
+    step = pick(steps_of(tape, RepeatStep))
     return changed(step.counter, "count", step.counter.count + pick([-1, 1, 2]))
 
 
@@ -190,23 +192,23 @@ def elsewhere(tape, pick):
 
 def shorter(tape, pick):
     """A loop of another number of turns, a copy of other bytes, a place that moves in other steps."""
-    found = steps_of(tape, Repeat, Copy)
+    found = steps_of(tape, RepeatStep, CopyStep)
     moving = [(s, w) for s in steps_of(tape) for w in _refs(s) if _ref(s, w).moves]
     step = pick([*found, *moving])
     if isinstance(step, tuple):
         ref = _ref(*step)
         (counter, stride), *rest = ref.moves
         return _place(*step, replace(ref, moves=((counter, pick([0, -stride, 2 * stride])), *rest)))
-    if isinstance(step, Repeat):
+    if isinstance(step, RepeatStep):
         return changed(step.counter, "count", step.counter.count + pick([-1, 1]))
     return changed(step, "nbytes", step.nbytes - pick([1, 4]))
 
 
 def exchange(tape, pick):
     """Two operands of a call, or two branches, in each other's place."""
-    calls = [s for s in steps_of(tape, Call, HostStep) if len(s.ins) > 1]
-    step = pick([*calls, *(s for s in steps_of(tape, Branch) if len(s.branches) > 1)])
-    if isinstance(step, Branch):
+    calls = [s for s in steps_of(tape, CallStep, HostStep) if len(s.ins) > 1]
+    step = pick([*calls, *(s for s in steps_of(tape, BranchStep) if len(s.branches) > 1)])
+    if isinstance(step, BranchStep):
         return changed(step, "branches", step.branches[::-1])
     i, k = pick(range(len(step.ins))), pick(range(len(step.ins)))
     refs = list(step.ins)

@@ -9,7 +9,7 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, walk
+from nxjax.lower.cpu.tape import CallStep, walk
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def lowered(function, *xs):
 
 
 def names(program):
-    return [s.kernel.title for s in walk(program.steps) if isinstance(s, Call)]
+    return [s.kernel.title for s in walk(program.steps) if isinstance(s, CallStep)]
 
 
 def run(program, *xs):

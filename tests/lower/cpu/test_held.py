@@ -16,7 +16,7 @@ from nxjax.lower.cpu import held
 from nxjax.lower.cpu.held import parted
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.memory_copies import onto_donated
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref
 from nxjax.lower.cpu.verify import trace
 from nxjax.trace.types import ArrayType
 
@@ -28,9 +28,9 @@ def temp() -> Buffer:
     return Buffer(BYTES, "temp")
 
 
-def move(source: Buffer, target: Buffer, begin: int = 0, nbytes: int = BYTES) -> Call:
+def move(source: Buffer, target: Buffer, begin: int = 0, nbytes: int = BYTES) -> CallStep:
     n = nbytes // 4
-    return Call(Move((n,), (4,), (4,), 4), (Ref(source, begin),), (Ref(target, begin),))
+    return CallStep(Move((n,), (4,), (4,), 4), (Ref(source, begin),), (Ref(target, begin),))
 
 
 def program(steps, count=2, consts=(), outputs=None, donated=()):
@@ -94,8 +94,8 @@ def test_constants_are_prepared_only_for_what_is_held() -> None:
 
 def test_little_is_not_worth_it() -> None:
     a, b = temp(), Buffer(BYTES * 5, "temp")
-    assert parted(program(lambda w, x, y: [move(w, a, 0, 4), move(x, y), Copy(Ref(a), Ref(y), 4)]), 1) is None
-    grown = Call(Move((5, BYTES // 4), (0, 4), (BYTES, 4), 4), (Ref(Buffer(0, "input")),), (Ref(b),))
+    assert parted(program(lambda w, x, y: [move(w, a, 0, 4), move(x, y), CopyStep(Ref(a), Ref(y), 4)]), 1) is None
+    grown = CallStep(Move((5, BYTES // 4), (0, 4), (BYTES, 4), 4), (Ref(Buffer(0, "input")),), (Ref(b),))
 
     def steps(w, x, y):
         grown.ins = (Ref(w),)

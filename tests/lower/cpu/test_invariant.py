@@ -5,11 +5,11 @@ import numpy as np
 import nxjax as nx
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.invariant import without_repetition
-from nxjax.lower.cpu.tape import Buffer, Call, Counter, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import Buffer, CallStep, Counter, Ref, RepeatStep, TapeStep, WhileStep
 
 
-def move(source: Ref, target: Buffer) -> Call:
-    return Call(Move((4,), (4,), (4,), 4), (source,), (Ref(target),))
+def move(source: Ref, target: Buffer) -> CallStep:
+    return CallStep(Move((4,), (4,), (4,), 4), (source,), (Ref(target),))
 
 
 def buffers(n: int) -> list[Buffer]:
@@ -22,10 +22,10 @@ def test_a_chain_of_what_does_not_change_leaves_both_loops() -> None:
     first, second = move(Ref(given), a), move(Ref(a), b)
     moving = move(Ref(given, 0, ((inner, 16),)), c)
     last = move(Ref(b), Buffer(16, "output", 0))
-    steps: list[TapeStep] = [Repeat(outer, [Repeat(inner, [first, second, moving, last])])]
+    steps: list[TapeStep] = [RepeatStep(outer, [RepeatStep(inner, [first, second, moving, last])])]
     without_repetition(steps)
     assert steps[:2] == [first, second]
-    assert isinstance(steps[2], Repeat) and isinstance(steps[2].body[0], Repeat)
+    assert isinstance(steps[2], RepeatStep) and isinstance(steps[2].body[0], RepeatStep)
     assert steps[2].body[0].body == [moving, last]
 
 
@@ -33,8 +33,8 @@ def test_what_a_turn_changes_stays() -> None:
     carry, a, b = buffers(3)
     flag = Buffer(1, "temp")
     body: list[TapeStep] = [move(Ref(carry), a), move(Ref(a), carry), move(Ref(b), a)]
-    condition: list[TapeStep] = [Call(Move((1,), (1,), (1,), 1), (Ref(carry),), (Ref(flag),))]
-    steps: list[TapeStep] = [move(Ref(b), carry), While(condition, Ref(flag), body)]
+    condition: list[TapeStep] = [CallStep(Move((1,), (1,), (1,), 1), (Ref(carry),), (Ref(flag),))]
+    steps: list[TapeStep] = [move(Ref(b), carry), WhileStep(condition, Ref(flag), body)]
     without_repetition(steps)
     assert len(steps) == 2 and len(body) == 3 and len(condition) == 1
 
@@ -42,7 +42,7 @@ def test_what_a_turn_changes_stays() -> None:
 def test_what_is_read_before_it_is_made_or_elsewhere_stays() -> None:
     given, a, b, out = Buffer(16, "input", 0), *buffers(2), Buffer(16, "output", 0)
     body: list[TapeStep] = [move(Ref(a), out), move(Ref(given), a), move(Ref(given), b)]
-    steps: list[TapeStep] = [Repeat(Counter(3), body), move(Ref(b), out)]
+    steps: list[TapeStep] = [RepeatStep(Counter(3), body), move(Ref(b), out)]
     without_repetition(steps)
     assert len(steps) == 2 and len(body) == 3
 

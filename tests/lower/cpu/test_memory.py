@@ -13,7 +13,7 @@ import nxjax as nx
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.memory_offsets import lifetimes
 from nxjax.lower.cpu.memory_uses import Uses
-from nxjax.lower.cpu.tape import ALIGN, Copy, walk
+from nxjax.lower.cpu.tape import ALIGN, CopyStep, walk
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -25,7 +25,7 @@ def program(function, *args, donate=()):
 
 
 def copies(p):
-    return [s for s in walk(p.steps) if isinstance(s, Copy)]
+    return [s for s in walk(p.steps) if isinstance(s, CopyStep)]
 
 
 def alive_together_do_not_overlap(p):
@@ -68,7 +68,7 @@ def test_what_a_loop_reads_outlives_it():
 def test_rows_and_carries_are_written_in_place():
     p = program(lambda x: nx.lax.scan(lambda c, r: (nx.sort(c + r), nx.sort(r)), x[0], x), X)
     # Rows of ys are made where they belong; the carry is copied once, or made in place.
-    assert len([s for s in walk(p.steps) if isinstance(s, Copy)]) <= 1
+    assert len([s for s in walk(p.steps) if isinstance(s, CopyStep)]) <= 1
 
 
 def test_a_large_carry_is_updated_not_copied():
@@ -80,7 +80,7 @@ def test_a_large_carry_is_updated_not_copied():
 
     p = program(f, np.zeros((100, 1000), np.float32), np.zeros(1000, np.float32))
     assert p.arena < 20_000
-    inside = [s for step in p.steps for body in step.bodies() for s in walk(body) if isinstance(s, Copy)]
+    inside = [s for step in p.steps for body in step.bodies() for s in walk(body) if isinstance(s, CopyStep)]
     assert all(s.nbytes < 10_000 for s in inside)
     assert sum(s.nbytes >= 400_000 for s in copies(p)) == 1
     donated = program(f, np.zeros((100, 1000), np.float32), np.zeros(1000, np.float32), donate=(0,))

@@ -2,7 +2,7 @@
 
 from nxjax.kernels.cpu.base import dense, plain
 from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, CpuProgram, Ref
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref
 from tests.kernels.cpu.written import Written
 
 
@@ -34,11 +34,11 @@ def buffers():
 
 
 def call(source, target, inplace=False, nbytes=64):
-    return Call(Pure(inplace, nbytes), (Ref(source),), (Ref(target),))
+    return CallStep(Pure(inplace, nbytes), (Ref(source),), (Ref(target),))
 
 
 def copy(source, target):
-    return Copy(Ref(source), Ref(target), 64)
+    return CopyStep(Ref(source), Ref(target), 64)
 
 
 def test_a_value_is_made_where_its_copy_goes():
@@ -54,14 +54,14 @@ def test_an_argument_is_not_overwritten():
     steps = [copy(x, t), call(t, t, inplace=True), copy(t, y)]
     without_copies(steps)
     assert all(ref.buffer is not x for s in steps for ref in s.writes())
-    assert sum(isinstance(s, Copy) for s in steps) == 1
+    assert sum(isinstance(s, CopyStep) for s in steps) == 1
 
 
 def test_a_copy_that_is_read_after_a_write_to_its_source_stays():
     x, t, u, y = buffers()
     steps = [call(x, t), copy(t, u), call(x, t), call(u, y), call(t, t, inplace=True)]
     without_copies(steps)
-    assert any(isinstance(s, Copy) for s in steps)
+    assert any(isinstance(s, CopyStep) for s in steps)
 
 
 def test_a_value_and_its_copy_are_one_as_long_as_nobody_writes_to_either():
@@ -92,11 +92,11 @@ def test_kernels_that_may_work_in_place():
 def test_two_outputs_are_never_one_place():
     """Also where nobody reads one of them."""
     x, t, u, y = buffers()
-    steps = [call(x, t), Call(Double(), (Ref(t),), (Ref(u), Ref(Buffer(64, "temp")))), call(u, y)]
+    steps = [call(x, t), CallStep(Double(), (Ref(t),), (Ref(u), Ref(Buffer(64, "temp")))), call(u, y)]
     without_copies(steps)
     assert steps[1].outs[0] != steps[1].outs[1]
     x, t, u, y = buffers()
-    steps = [call(x, t), Call(Double(), (Ref(t),), (Ref(Buffer(64, "temp")), Ref(u))), call(u, y)]
+    steps = [call(x, t), CallStep(Double(), (Ref(t),), (Ref(Buffer(64, "temp")), Ref(u))), call(u, y)]
     without_copies(steps)
     assert steps[1].outs[0] != steps[1].outs[1]
 
@@ -112,7 +112,7 @@ def test_what_lies_around_a_partial_output_stays():
 def test_the_bytes_of_an_output_are_those_that_its_kernel_says():
     for nbytes, place in ((64, "output"), (60, "temp")):
         x, t, _, y = buffers()
-        steps = [call(x, t), Call(Pure(True, nbytes), (Ref(t),), (Ref(y),))]
+        steps = [call(x, t), CallStep(Pure(True, nbytes), (Ref(t),), (Ref(y),))]
         without_copies(steps)
         assert [s.outs[0].buffer.kind for s in steps] == [place, "output"]
 

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from nxjax.lower.cpu.memory_offsets import FEW, assigned, lifetimes
 from nxjax.lower.cpu.memory_uses import Uses
-from nxjax.lower.cpu.tape import ALIGN, Buffer, Copy, Counter, Ref, Repeat
+from nxjax.lower.cpu.tape import ALIGN, Buffer, CopyStep, Counter, Ref, RepeatStep
 
 
 def chain(sizes):
     """Each buffer is made of the one before."""
     buffers = [Buffer(n, "temp") for n in sizes]
-    return buffers, [Copy(Ref(a), Ref(b), min(a.nbytes, b.nbytes)) for a, b in pairwise(buffers)]
+    return buffers, [CopyStep(Ref(a), Ref(b), min(a.nbytes, b.nbytes)) for a, b in pairwise(buffers)]
 
 
 def check(steps):
@@ -43,8 +43,8 @@ def test_long_programs_are_placed_in_time():
 
 def test_what_lives_through_a_loop_is_kept():
     outer, inner, out = Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "output", 0)
-    loop = Repeat(Counter(3), [Copy(Ref(outer), Ref(inner), 64), Copy(Ref(inner), Ref(out), 64)])
-    assert check([Copy(Ref(Buffer(64, "input", 0)), Ref(outer), 64), loop]) == 128
+    loop = RepeatStep(Counter(3), [CopyStep(Ref(outer), Ref(inner), 64), CopyStep(Ref(inner), Ref(out), 64)])
+    assert check([CopyStep(Ref(Buffer(64, "input", 0)), Ref(outer), 64), loop]) == 128
     assert outer.offset != inner.offset
 
 
@@ -56,7 +56,7 @@ def test_what_lives_through_a_loop_is_kept():
 def test_no_two_that_are_needed_overlap(sizes, pairs):
     buffers = [Buffer(n, "temp") for n in sizes]
     pick = lambda i: buffers[i % len(buffers)]
-    check([Copy(Ref(pick(i)), Ref(pick(j)), 0) for i, j in pairs])
+    check([CopyStep(Ref(pick(i)), Ref(pick(j)), 0) for i, j in pairs])
 
 
 BLOCK = ALIGN  # bytes that are followed together
@@ -69,10 +69,10 @@ def nested(r, buffers, known, depth=0):
     steps = []
     for _ in range(r.randint(1, 4)):
         if depth < 4 and r.random() < 0.4:
-            steps.append(Repeat(Counter(TURNS), nested(r, buffers, known, depth + 1)))
+            steps.append(RepeatStep(Counter(TURNS), nested(r, buffers, known, depth + 1)))
         else:
             a, b = r.choice(known), r.choice(buffers[INPUTS:])
-            steps.append(Copy(Ref(a), Ref(b), min(a.nbytes, b.nbytes)))
+            steps.append(CopyStep(Ref(a), Ref(b), min(a.nbytes, b.nbytes)))
             known.append(b)
     return steps
 
@@ -95,7 +95,7 @@ def runs_as_if_each_had_its_own(steps, buffers):
 
     def ran(steps, prefix):
         for i, step in enumerate(steps):
-            if isinstance(step, Repeat):
+            if isinstance(step, RepeatStep):
                 inside = (*prefix, i, 0)
                 for _ in range(TURNS):
                     for b, found in paths.items():

@@ -6,15 +6,15 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu import memory_uses
 from nxjax.lower.cpu.memory_copies import without_copies
 from nxjax.lower.cpu.memory_uses import Uses, placed
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, Ref, Repeat
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, Counter, Ref, RepeatStep
 
 
 def steps():
     """``b = a``; twice: ``c = b``; ``d = c``."""
     a, b, c, d = (Buffer(n, kind, 0) for n, kind in ((8, "input"), (8, "temp"), (8, "temp"), (16, "output")))
     turn = Counter(2)
-    inside = [Copy(Ref(b), Ref(c), 8), Copy(Ref(c), Ref(d, 0, ((turn, 8),)), 8)]
-    return (a, b, c, d), turn, [Copy(Ref(a), Ref(b), 8), Repeat(turn, inside)]
+    inside = [CopyStep(Ref(b), Ref(c), 8), CopyStep(Ref(c), Ref(d, 0, ((turn, 8),)), 8)]
+    return (a, b, c, d), turn, [CopyStep(Ref(a), Ref(b), 8), RepeatStep(turn, inside)]
 
 
 def test_steps_inside_loops_have_longer_paths():
@@ -49,10 +49,10 @@ def test_long_chains_of_copies_take_a_few_changes_for_each(monkeypatch):
     x, y = Buffer(8, "input", 0), Buffer(8, "output", 0)
     chain = [Buffer(8, "temp") for _ in range(300)]
     kernel = Move((2,), (4,), (4,), 4)
-    steps = [Copy(Ref(x), Ref(chain[0]), 8)]
+    steps = [CopyStep(Ref(x), Ref(chain[0]), 8)]
     for b, c in itertools.pairwise(chain):
-        steps += [Call(kernel, (Ref(b),), (Ref(b),)), Copy(Ref(b), Ref(c), 8)]
-    steps.append(Copy(Ref(chain[-1]), Ref(y), 8))
+        steps += [CallStep(kernel, (Ref(b),), (Ref(b),)), CopyStep(Ref(b), Ref(c), 8)]
+    steps.append(CopyStep(Ref(chain[-1]), Ref(y), 8))
     without_copies(steps)
     assert len(steps) == 300 and {r.buffer for s in steps for r in s.writes()} == {y}
     assert len(changes) < 2000

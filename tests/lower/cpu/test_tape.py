@@ -2,7 +2,18 @@
 
 import numpy as np
 
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, While, walk
+from nxjax.lower.cpu.tape import (
+    BranchStep,
+    Buffer,
+    CallStep,
+    CopyStep,
+    Counter,
+    CpuProgram,
+    Ref,
+    RepeatStep,
+    WhileStep,
+    walk,
+)
 from nxjax.trace.types import ArrayType
 from tests.kernels.cpu.written import Written
 
@@ -11,10 +22,10 @@ def program():
     x, t, y = Buffer(64, "input", 0), Buffer(64, "temp", offset=128), Buffer(64, "output", 0)
     turn = Counter(4)
     kernel = Written(lambda *_: None, lambda x: [x], items=3, integers=(5,))
-    call = Call(kernel, (Ref(x, 0, ((turn, 16),)),), (Ref(t),))
-    copy = Copy(Ref(t), Ref(y, 8), 16)
-    loop = Repeat(turn, [call, While([copy], Ref(t), [copy])])
-    steps = [loop, Branch(Ref(t, 4), [[copy], [call]])]
+    call = CallStep(kernel, (Ref(x, 0, ((turn, 16),)),), (Ref(t),))
+    copy = CopyStep(Ref(t), Ref(y, 8), 16)
+    loop = RepeatStep(turn, [call, WhileStep([copy], Ref(t), [copy])])
+    steps = [loop, BranchStep(Ref(t, 4), [[copy], [call]])]
     type = ArrayType((16,), np.dtype(np.float32))
     return CpuProgram((type,), (type,), [x], [y], [np.zeros(3, np.int8)], steps, arena=192)
 

@@ -16,7 +16,18 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import NestPlan, Pass, SavedValue
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.memory import placed
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import (
+    BranchStep,
+    Buffer,
+    CallStep,
+    CopyStep,
+    Counter,
+    CpuProgram,
+    Ref,
+    RepeatStep,
+    TapeStep,
+    WhileStep,
+)
 from nxjax.lower.cpu.verify import trace, verify
 from nxjax.lower.cpu.verify_operands import interleaved
 from nxjax.trace import dtypes
@@ -59,7 +70,7 @@ def temp(offset=0, nbytes=64):
 
 def call(kernel, ins, outs):
     ref = lambda b: b if isinstance(b, Ref) else Ref(b)
-    return Call(kernel, tuple(map(ref, ins)), tuple(map(ref, outs)))
+    return CallStep(kernel, tuple(map(ref, ins)), tuple(map(ref, outs)))
 
 
 def tape(inputs, outputs, steps, consts=(), arena=1024, donated=()):
@@ -77,7 +88,7 @@ X, Y = argument(), result()
 
 def test_a_sound_tape():
     t, u = temp(), temp(64)
-    verify(tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [u]), Copy(Ref(u), Ref(Y), 64)]))
+    verify(tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [u]), CopyStep(Ref(u), Ref(Y), 64)]))
 
 
 def test_what_nobody_wrote_is_not_read():
@@ -146,13 +157,13 @@ def test_live_temporaries_lie_apart():
 def test_temporaries_lie_in_the_arena(offset):
     t = temp(offset)
     refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), call(WHOLE, [t], [Y])], arena=64))
-    refused("overlap", tape([X], [Y], [Copy(Ref(X), Ref(t), 64), Copy(Ref(t), Ref(Y), 64)], arena=64))
+    refused("overlap", tape([X], [Y], [CopyStep(Ref(X), Ref(t), 64), CopyStep(Ref(t), Ref(Y), 64)], arena=64))
 
 
 def test_places_are_inside_of_buffers():
     refused("outside", tape([X], [Y], [call(WHOLE, [Ref(X, 4)], [Y])]))
     refused("outside", tape([X], [Y], [call(WHOLE, [X], [Ref(Y, -4)])]))
-    row = Repeat(Counter(5), [])
+    row = RepeatStep(Counter(5), [])
     row.body.append(call(ROW, [Ref(X, 0, ((row.counter, 16),))], [Y]))
     refused("outside", tape([X], [Y], [row]))
     idle = Touches(((Box(64), Box(4, offset=64, idle=True)),), (Stored(dense(64)),))
@@ -170,7 +181,7 @@ def test_constants_and_arguments_are_not_written():
 def test_operands_lie_apart_but_where_the_kernel_allows_it():
     t = temp(nbytes=128)
     steps = lambda kernel, at: [call(WHOLE, [X], [t]), call(WHOLE, [X], [Ref(t, 64)]), call(kernel, [t], [Ref(t, at)])]
-    ending = Copy(Ref(t, 64), Ref(Y), 64)
+    ending = CopyStep(Ref(t, 64), Ref(Y), 64)
     refused("overlap", tape([X], [Y], [*steps(WHOLE, 16), ending]))
     refused("overlap", tape([X], [Y], [*steps(WHOLE, 0), ending]))
     verify(tape([X], [Y], [*steps(WHOLE, 64), ending]))
@@ -179,7 +190,7 @@ def test_operands_lie_apart_but_where_the_kernel_allows_it():
     every_other = Does([Box(4, (8,), (8,))], [Box(4, (8,), (8,))])
     verify(tape([X], [Y], [*steps(every_other, 4), ending]))
     refused("overlap", tape([X], [Y], [*steps(every_other, 8), ending]))
-    refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), Copy(Ref(t), Ref(t, 32), 64), ending]))
+    refused("overlap", tape([X], [Y], [call(WHOLE, [X], [t]), CopyStep(Ref(t), Ref(t, 32), 64), ending]))
 
 
 @pytest.mark.parametrize("n", [4, 1500])
@@ -215,14 +226,14 @@ def test_in_place_means_the_same_bytes_in_the_same_order():
 
 def test_a_loop_finds_in_its_first_turn_what_it_reads():
     t = temp()
-    loop = Repeat(Counter(3), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [t])])
+    loop = RepeatStep(Counter(3), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [t])])
     refused("unwritten", tape([X], [Y], [loop]))
     verify(tape([X], [Y], [call(WHOLE, [X], [t]), loop]))
 
 
 def test_a_loop_finds_in_its_second_turn_what_it_reads():
     t, u = temp(), temp()
-    loop = Repeat(Counter(2), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [u])])
+    loop = RepeatStep(Counter(2), [call(WHOLE, [t], [Y]), call(WHOLE, [X], [u])])
     refused("overwritten", tape([X], [Y], [call(WHOLE, [X], [t]), loop]))
 
 
@@ -230,7 +241,7 @@ def test_a_loop_finds_in_its_second_turn_what_it_reads():
 @pytest.mark.parametrize("reverse", [False, True])
 def test_rows_of_all_turns_make_a_result(count, reverse):
     y = result(nbytes=16 * count)
-    loop = Repeat(Counter(count), [])
+    loop = RepeatStep(Counter(count), [])
     start, step = (16 * (count - 1), -16) if reverse else (0, 16)
     loop.body.append(call(ROW, [X], [Ref(y, start, ((loop.counter, step),))]))
     verify(tape([X], [y], [loop]))
@@ -244,11 +255,11 @@ def test_rows_of_all_turns_make_a_result(count, reverse):
 @pytest.mark.parametrize("pieces", [(0, 16, 32), (32, 16, 0), (0, 32, 16)])
 def test_rows_in_pieces_make_a_result(count, pieces):
     y = result(nbytes=48 * count)
-    loop = Repeat(Counter(count), [])
+    loop = RepeatStep(Counter(count), [])
     loop.body += [call(ROW, [X], [Ref(y, at, ((loop.counter, 48),))]) for at in pieces]
     verify(tape([X], [y], [loop]))
     for k in range(3):
-        less = Repeat(loop.counter, loop.body[:k] + loop.body[k + 1 :])
+        less = RepeatStep(loop.counter, loop.body[:k] + loop.body[k + 1 :])
         refused("unwritten", tape([X], [y], [less]))
 
 
@@ -256,18 +267,18 @@ def registers(count=None):
     """Four carries that begin as one value; each turn makes the first anew, the others take what was before them."""
     a, b, c, d = (result(i) for i in range(4))
     t, u, v, flag = temp(0), temp(64), temp(128), temp(192, 1)
-    start = [call(WHOLE, [X], [a]), *(Copy(Ref(a), Ref(x), 64) for x in (b, c, d))]
+    start = [call(WHOLE, [X], [a]), *(CopyStep(Ref(a), Ref(x), 64) for x in (b, c, d))]
     body = [
         call(WHOLE, [a], [t]),
-        Copy(Ref(a), Ref(u), 64),
-        Copy(Ref(b), Ref(v), 64),
-        Copy(Ref(c), Ref(d), 64),
-        Copy(Ref(t), Ref(a), 64),
-        Copy(Ref(u), Ref(b), 64),
-        Copy(Ref(v), Ref(c), 64),
+        CopyStep(Ref(a), Ref(u), 64),
+        CopyStep(Ref(b), Ref(v), 64),
+        CopyStep(Ref(c), Ref(d), 64),
+        CopyStep(Ref(t), Ref(a), 64),
+        CopyStep(Ref(u), Ref(b), 64),
+        CopyStep(Ref(v), Ref(c), 64),
     ]
     ask = call(Does(dense(64), dense(1)), [a], [flag])
-    loop = While([ask], Ref(flag), body) if count is None else Repeat(Counter(count), body)
+    loop = WhileStep([ask], Ref(flag), body) if count is None else RepeatStep(Counter(count), body)
     return tape([X], [a, b, c, d], [*start, loop]), body
 
 
@@ -282,7 +293,7 @@ def test_equal_carries_hide_no_fault(count):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 100])
 def test_how_often_a_loop_runs_is_compared(count):
-    loop = Repeat(Counter(count), [call(Does(dense(64), dense(64), ((0, 0),)), [Y], [Y])])
+    loop = RepeatStep(Counter(count), [call(Does(dense(64), dense(64), ((0, 0),)), [Y], [Y])])
     program = tape([X], [Y], [call(WHOLE, [X], [Y]), loop])
     before = trace(program)
     verify(program, before)
@@ -295,7 +306,7 @@ def test_how_often_a_loop_acts_is_compared():
     program = _lowered(nx.make_jaxpr(lambda x: nx.lax.scan(act, x, None, length=4)[0])(jnp.int32(0)), ())
     before = trace(program)
     verify(placed(program), before)
-    (loop,) = (s for s in program.steps if isinstance(s, Repeat))
+    (loop,) = (s for s in program.steps if isinstance(s, RepeatStep))
     loop.counter.count = 5
     refused("changed", program, before)
 
@@ -304,8 +315,10 @@ def test_what_one_turn_of_a_while_leaves_is_compared():
     flag, t, constant = temp(128, 1), temp(), np.zeros(64, np.uint8)
     ask = call(Does(dense(64), dense(1)), [X], [flag])
     value = Buffer(64, "const", 0)
-    body = [Copy(Ref(t), Ref(Y), 64), Copy(Ref(value), Ref(t), 64)]
-    program = tape([X], [Y], [Copy(Ref(X), Ref(Y), 64), Copy(Ref(X), Ref(t), 64), While([ask], Ref(flag), body)])
+    body = [CopyStep(Ref(t), Ref(Y), 64), CopyStep(Ref(value), Ref(t), 64)]
+    program = tape(
+        [X], [Y], [CopyStep(Ref(X), Ref(Y), 64), CopyStep(Ref(X), Ref(t), 64), WhileStep([ask], Ref(flag), body)]
+    )
     program.consts.append(constant)
     before = trace(program)
     verify(program, before)
@@ -316,7 +329,7 @@ def test_what_one_turn_of_a_while_leaves_is_compared():
 def rows_read(size):
     """A loop over rows of ``size`` bytes of a temporary, and what writes them before."""
     t = temp(nbytes=16 * 5)
-    loop = Repeat(Counter(5), [])
+    loop = RepeatStep(Counter(5), [])
     loop.body.append(call(Does(dense(size, 64), dense(64), ((0, 1),)), [Ref(t, 0, ((loop.counter, 16),)), Y], [Y]))
     return [call(WHOLE, [X], [Y]), *(call(ROW, [X], [Ref(t, 16 * i)]) for i in range(5))], loop
 
@@ -341,7 +354,7 @@ def test_no_more_than_the_bytes_that_turns_read_has_to_be_written():
 def test_the_second_turn_reads_its_own_row():
     y = result(nbytes=64)
     t = temp(nbytes=64)
-    loop = Repeat(Counter(4), [])
+    loop = RepeatStep(Counter(4), [])
     at = ((loop.counter, 16),)
     loop.body.append(call(ROW, [Ref(t, 0, at)], [Ref(y, 0, at)]))
     program = tape([X], [y], [call(ROW, [Ref(X, 16 * i)], [Ref(t, 16 * i)]) for i in range(4)])
@@ -353,7 +366,7 @@ def test_the_second_turn_reads_its_own_row():
 
 
 def test_places_move_with_loops_that_are_around_them():
-    row = Repeat(Counter(4), [])
+    row = RepeatStep(Counter(4), [])
     other = Counter(4)
     row.body.append(call(ROW, [X], [Ref(Y, 0, ((other, 16),))]))
     refused("outside", tape([X], [Y], [row]))
@@ -402,7 +415,7 @@ def test_more_pieces_than_are_followed_are_no_change():
 
 def test_rows_of_loops_in_one_another():
     y = result(nbytes=4 * 200 * 16)
-    outer, inner = Repeat(Counter(4), []), Repeat(Counter(200), [])
+    outer, inner = RepeatStep(Counter(4), []), RepeatStep(Counter(200), [])
     outer.body.append(inner)
     inner.body.append(call(ROW, [X], [Ref(y, 0, ((outer.counter, 3200), (inner.counter, 16)))]))
     verify(tape([X], [y], [outer]))
@@ -413,7 +426,7 @@ def loops_in_one_another(depth):
     steps = [call(Does(dense(64), dense(64), ((0, 0),)), [Y], [Y])]
     bodies = [steps]
     for _ in range(depth):
-        steps = [Repeat(Counter(5), steps)]
+        steps = [RepeatStep(Counter(5), steps)]
         bodies.insert(0, steps)
     return tape([X], [Y], [call(WHOLE, [X], [Y]), *steps]), bodies
 
@@ -448,31 +461,31 @@ def test_all_loops_in_one_another_are_followed(check, depth):
 def test_a_while_may_not_run():
     flag, t = temp(128, 1), temp()
     ask = call(Does(dense(64), dense(1)), [X], [flag])
-    loop = While([ask], Ref(flag), [call(WHOLE, [X], [t])])
+    loop = WhileStep([ask], Ref(flag), [call(WHOLE, [X], [t])])
     refused("unwritten", tape([X], [Y], [loop, call(WHOLE, [t], [Y])]))
     verify(tape([X], [Y], [call(WHOLE, [X], [t]), loop, call(WHOLE, [t], [Y])]))
-    refused("unwritten", tape([X], [Y], [call(WHOLE, [X], [Y]), While([], Ref(flag), [])]))
+    refused("unwritten", tape([X], [Y], [call(WHOLE, [X], [Y]), WhileStep([], Ref(flag), [])]))
 
 
 def test_a_while_that_may_not_end_is_not_left_out():
     flag, other = temp(128, 1), temp(192, 1)
     ask = lambda at: call(Does(dense(64), dense(1)), [X], [at])
-    one, two = While([ask(flag)], Ref(flag), []), While([ask(other)], Ref(other), [])
+    one, two = WhileStep([ask(flag)], Ref(flag), []), WhileStep([ask(other)], Ref(other), [])
     last, index = call(WHOLE, [X], [Y]), Buffer(4, "input", 1)
     before = trace(tape([X], [Y], [one, two, last]))
     verify(tape([X], [Y], [two, one, last]), before)  # none says when the other runs
     assert "an effect" in refused("changed", tape([X], [Y], [one, last]), before)
-    chosen = [Branch(Ref(index), [[one], [two]]), last]
+    chosen = [BranchStep(Ref(index), [[one], [two]]), last]
     before = trace(tape([X, index], [Y], chosen))
-    refused("changed", tape([X, index], [Y], [Branch(Ref(index), [[two], [one]]), last]), before)
+    refused("changed", tape([X, index], [Y], [BranchStep(Ref(index), [[two], [one]]), last]), before)
 
 
 def test_all_branches_write():
     t = temp()
     write = call(WHOLE, [X], [t])
     index = Buffer(4, "input", 1)
-    refused("unwritten", tape([X, index], [Y], [Branch(Ref(index), [[write], []]), call(WHOLE, [t], [Y])]))
-    verify(tape([X, index], [Y], [Branch(Ref(index), [[write], [write]]), call(WHOLE, [t], [Y])]))
+    refused("unwritten", tape([X, index], [Y], [BranchStep(Ref(index), [[write], []]), call(WHOLE, [t], [Y])]))
+    verify(tape([X, index], [Y], [BranchStep(Ref(index), [[write], [write]]), call(WHOLE, [t], [Y])]))
 
 
 def test_a_kernel_has_its_operands():
@@ -505,9 +518,9 @@ def test_a_turn_in_the_middle_overwrites_what_a_later_one_reads(reads, writes, c
     x, y, other = argument(nbytes=wide), result(nbytes=wide), result(1, 16 * count)
     take = call(ROW, [Ref(x, 16 * first, ((at, 16 * reads),))], [Ref(other, 0, ((at, 16),))])
     put = call(ROW, [Ref(x, wide - 16)], [Ref(y, 16 * begin, ((at, 16 * writes),))])
-    loop: TapeStep = Repeat(at, [take, put])
-    loop = Repeat(Counter(2), [loop]) if inner else loop
-    before = trace(tape([x], [y, other], [Copy(Ref(x), Ref(y), wide), loop], donated=(0,)))
+    loop: TapeStep = RepeatStep(at, [take, put])
+    loop = RepeatStep(Counter(2), [loop]) if inner else loop
+    before = trace(tape([x], [y, other], [CopyStep(Ref(x), Ref(y), wide), loop], donated=(0,)))
     put.outs = (Ref(x, 16 * begin, ((at, 16 * writes),)),)
     refused("changed", tape([x], [x, other], [loop], donated=(0,)), before)
 
@@ -518,8 +531,8 @@ def test_rows_that_are_read_before_they_are_overwritten(reads):
     x, y, other = argument(nbytes=wide), result(nbytes=wide), result(1, 16 * 9)
     take = call(ROW, [Ref(x, 16 * 10, ((at, 16 * reads),))], [Ref(other, 0, ((at, 16),))])
     put = call(ROW, [Ref(x, wide - 16)], [Ref(y, 16 * {-1: 11, 1: 0, 2: 1}[reads], ((at, 16),))])
-    loop = Repeat(at, [take, put])
-    before = trace(tape([x], [y, other], [Copy(Ref(x), Ref(y), wide), loop], donated=(0,)))
+    loop = RepeatStep(at, [take, put])
+    before = trace(tape([x], [y, other], [CopyStep(Ref(x), Ref(y), wide), loop], donated=(0,)))
     put.outs = (Ref(x, *[getattr(put.outs[0], a) for a in ("offset", "moves")]),)
     verify(tape([x], [x, other], [loop], donated=(0,)), before)
 

@@ -23,17 +23,17 @@ from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import (
     ALIGN,
-    Branch,
+    BranchStep,
     Buffer,
-    Call,
-    Copy,
+    CallStep,
+    CopyStep,
     Counter,
     CpuProgram,
     HostStep,
     Ref,
-    Repeat,
+    RepeatStep,
     TapeStep,
-    While,
+    WhileStep,
 )
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.callback import Callback
@@ -206,8 +206,8 @@ class TapeEncoder:
             return b.kind, self._constants[b.index].ctypes.data, 0
         return (b.kind, 0, self._scratch + b.offset) if b.kind == "temp" else (b.kind, 8 * b.index, 0)
 
-    def _machine_code(self, step: Call | Copy) -> int:
-        return self._kernels[step.kernel.symbol] if isinstance(step, Call) else self._runtime.addresses.copy
+    def _machine_code(self, step: CallStep | CopyStep) -> int:
+        return self._kernels[step.kernel.symbol] if isinstance(step, CallStep) else self._runtime.addresses.copy
 
     def _refs(self, refs: Sequence[Ref], integers: Sequence[int] = ()) -> int:
         places = [*map(self._ref, refs), *map(self._word, integers)]
@@ -230,17 +230,17 @@ class TapeEncoder:
 
     def _step(self, step: TapeStep) -> None:
         match step:
-            case Call():
+            case CallStep():
                 self._call(step)
-            case Copy():
+            case CopyStep():
                 self._copy(step)
             case HostStep():
                 self._python(_host(step), (*step.ins, *step.outs))
-            case Repeat():
+            case RepeatStep():
                 self._repeat(step)
-            case While():
+            case WhileStep():
                 self._while(step)
-            case Branch():
+            case BranchStep():
                 self._branch(step)
             case _:
                 raise AssertionError(step)
@@ -251,7 +251,7 @@ class TapeEncoder:
         self._kept.append(call)
         self.emit("host", code=id(call), words=words, weight=_HOST_NS)
 
-    def _call(self, step: Call) -> None:
+    def _call(self, step: CallStep) -> None:
         kernel = step.kernel
         if not kernel.items:
             return
@@ -275,7 +275,7 @@ class TapeEncoder:
             self._light += weight
             self.emit("call", code=code, words=words, count=kernel.items)
 
-    def _copy(self, step: Copy) -> None:
+    def _copy(self, step: CopyStep) -> None:
         if not step.nbytes:
             return
         refs = (step.source_ref, step.target)
@@ -290,7 +290,7 @@ class TapeEncoder:
         code, words = self._machine_code(step), self._refs(refs, (step.nbytes,))
         self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
 
-    def _repeat(self, step: Repeat) -> None:
+    def _repeat(self, step: RepeatStep) -> None:
         count = step.counter.count
         if count <= 0:
             return
@@ -308,7 +308,7 @@ class TapeEncoder:
         self._goes(head, last + 1)
         self.time = before + (self.time - before + _STEP_NS) * count
 
-    def _while(self, step: While) -> None:
+    def _while(self, step: WhileStep) -> None:
         start = len(self._code)
         light, self._light = self._light, 0.0
         self.steps(step.condition)
@@ -319,7 +319,7 @@ class TapeEncoder:
         self._goes(test, len(self._code))
         self.time = math.inf
 
-    def _branch(self, step: Branch) -> None:
+    def _branch(self, step: BranchStep) -> None:
         select = self.emit("select", words=self._ref(step.index), count=len(step.branches))
         starts: list[int] = []
         ends: list[int] = []

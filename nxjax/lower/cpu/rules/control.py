@@ -19,7 +19,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
 from nxjax.lower.cpu.lower import inline
-from nxjax.lower.cpu.tape import Branch, Buffer, Copy, Counter, Ref, Repeat, TapeStep, While
+from nxjax.lower.cpu.tape import BranchStep, Buffer, CopyStep, Counter, Ref, RepeatStep, TapeStep, WhileStep
 from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
@@ -44,7 +44,7 @@ def _given(b: Builder, x: Any) -> Any:
 def _write(b: Builder, x: View, target: View) -> None:
     """The elements of ``x`` to the dense place ``target``."""
     if x.is_dense:
-        b.steps.append(Copy(x.ref, target.ref, x.size * x.dtype.itemsize, equation=b.equation))
+        b.steps.append(CopyStep(x.ref, target.ref, x.size * x.dtype.itemsize, equation=b.equation))
     elif x.size:
         b.call(Move(x.shape, x.strides, target.strides, x.dtype.itemsize), [x], [target])
 
@@ -96,7 +96,7 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         for y, column in zip(ys, stacked, strict=True):
             _write(b, b.view(y), _row(column, counter, loop.reverse))
         _carry_on(b, after, carries)
-    b.steps.append(Repeat(counter, steps, equation=e))
+    b.steps.append(RepeatStep(counter, steps, equation=e))
     return [*carries, *stacked]
 
 
@@ -125,7 +125,7 @@ def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         out = inline(b, loop.body, [*consts, *carries])
         b.equation = e
         _carry_on(b, out, carries)
-    b.steps.append(While(condition, flag.ref, steps, equation=e))
+    b.steps.append(WhileStep(condition, flag.ref, steps, equation=e))
     return carries
 
 
@@ -143,5 +143,5 @@ def cond(b: Builder, e: Equation, which: Any, *xs: Any) -> Sequence[Any]:
             for y, place in zip(out, results, strict=True):
                 _write(b, b.view(y), place)
         branches.append(steps)
-    b.steps.append(Branch(index.ref, branches, equation=e))
+    b.steps.append(BranchStep(index.ref, branches, equation=e))
     return results

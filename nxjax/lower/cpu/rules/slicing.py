@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.window import MoveAt, Start
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
-from nxjax.lower.cpu.tape import Copy
+from nxjax.lower.cpu.tape import CopyStep
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType, Shape
@@ -41,7 +41,7 @@ def copied(b: Builder, x: Any) -> View:
     if not v.is_dense:
         return b.dense(v)
     out = b.new(ArrayType(v.shape, v.dtype))
-    b.steps.append(Copy(v.ref, out.ref, v.size * v.dtype.itemsize, equation=b.equation))
+    b.steps.append(CopyStep(v.ref, out.ref, v.size * v.dtype.itemsize, equation=b.equation))
     return out
 
 

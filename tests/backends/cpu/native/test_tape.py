@@ -18,7 +18,18 @@ from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.backends.cpu.native.tape import Tape, chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
-from nxjax.lower.cpu.tape import Branch, Buffer, Call, Copy, Counter, CpuProgram, HostStep, Ref, Repeat, While
+from nxjax.lower.cpu.tape import (
+    BranchStep,
+    Buffer,
+    CallStep,
+    CopyStep,
+    Counter,
+    CpuProgram,
+    HostStep,
+    Ref,
+    RepeatStep,
+    WhileStep,
+)
 from nxjax.trace.types import ArrayType
 from tests.backends.cpu.native.kernels import Add, Affine, Busy, Less
 
@@ -77,10 +88,10 @@ def test_calls_copies_and_constants():
     x, y = Buffer(80, "input", 0), Buffer(80, "output", 0)
     a, b, c = temp(10), temp(10), Buffer(80, "const", 0)
     steps = [
-        Call(Affine(10, 3, 1), (Ref(x),), (Ref(a),)),
-        Call(Add(10), (Ref(a), Ref(c)), (Ref(b),)),
-        Copy(Ref(b, 16), Ref(y), 64),
-        Copy(Ref(x), Ref(y, 64), 16),
+        CallStep(Affine(10, 3, 1), (Ref(x),), (Ref(a),)),
+        CallStep(Add(10), (Ref(a), Ref(c)), (Ref(b),)),
+        CopyStep(Ref(b, 16), Ref(y), 64),
+        CopyStep(Ref(x), Ref(y, 64), 16),
     ]
     run = machine(program(steps, [x], [y], [np.arange(10)]))
     for start in (0, 5):  # the second run has the first one's frame
@@ -91,14 +102,14 @@ def test_calls_copies_and_constants():
 
 def test_integers_are_words():
     y = Buffer(80, "output", 0)
-    run = machine(program([Call(Busy(10, 7), (), (Ref(y),))], [], [y]))
+    run = machine(program([CallStep(Busy(10, 7), (), (Ref(y),))], [], [y]))
     np.testing.assert_array_equal(run()[0], Busy(10, 7).meaning()[0])
 
 
 def test_large_kernels_and_copies_use_the_helpers_and_give_the_same():
     n = 3_000_017
     x, y, z = Buffer(8 * n, "input", 0), Buffer(8 * n, "output", 0), Buffer(8 * n, "output", 1)
-    steps = [Call(Affine(n, 3, 1), (Ref(x),), (Ref(y),)), Copy(Ref(x), Ref(z), 8 * n)]
+    steps = [CallStep(Affine(n, 3, 1), (Ref(x),), (Ref(y),)), CopyStep(Ref(x), Ref(z), 8 * n)]
     run = machine(program(steps, [x], [y, z]))
     data = np.arange(n)
     for threads in (1, 2, 5):
@@ -112,7 +123,7 @@ def test_large_kernels_and_copies_use_the_helpers_and_give_the_same():
 
 def test_small_kernels_stay_on_their_thread():
     x, y = Buffer(8000, "input", 0), Buffer(8000, "output", 0)
-    run = machine(program([Call(Affine(1000, 3, 1), (Ref(x),), (Ref(y),))] * 50, [x], [y]))
+    run = machine(program([CallStep(Affine(1000, 3, 1), (Ref(x),), (Ref(y),))] * 50, [x], [y]))
     before = runtime().thread_statistics()["regions"]
     run(np.arange(1000))
     assert runtime().thread_statistics()["regions"] == before
@@ -133,9 +144,9 @@ def test_refs_move_in_nested_loops():
     x, y = Buffer(8 * 60, "input", 0), Buffer(8 * 60, "output", 0)
     i, j = Counter(3), Counter(5)
     inner = [
-        Call(Affine(4, 2), (Ref(x, 64, ((i, 160), (j, 32))),), (Ref(y, 8 * 56, ((i, -160), (j, -32))),)),
+        CallStep(Affine(4, 2), (Ref(x, 64, ((i, 160), (j, 32))),), (Ref(y, 8 * 56, ((i, -160), (j, -32))),)),
     ]
-    steps = [Call(Affine(60, 0), (Ref(x),), (Ref(y),)), Repeat(i, [Repeat(j, inner)])]
+    steps = [CallStep(Affine(60, 0), (Ref(x),), (Ref(y),)), RepeatStep(i, [RepeatStep(j, inner)])]
     x.nbytes += 64
     run = machine(program(steps, [x], [y]))
     for _ in range(3):
@@ -147,15 +158,19 @@ def test_refs_move_in_nested_loops():
 def test_a_loop_without_turns_does_nothing():
     x, y = Buffer(8, "input", 0), Buffer(8, "output", 0)
     c = Counter(0)
-    steps = [Copy(Ref(x), Ref(y), 8), Repeat(c, [Call(Affine(1, 5), (Ref(y, 0, ((c, 8),)),), (Ref(y),))])]
+    steps = [CopyStep(Ref(x), Ref(y), 8), RepeatStep(c, [CallStep(Affine(1, 5), (Ref(y, 0, ((c, 8),)),), (Ref(y),))])]
     assert machine(program(steps, [x], [y]))(np.array([3]))[0] == [3]
 
 
 def test_while():
     x, y, flag = Buffer(8, "input", 0), Buffer(8, "output", 0), temp(1)
     steps = [
-        Copy(Ref(x), Ref(y), 8),
-        While([Call(Less(1000), (Ref(y),), (Ref(flag),))], Ref(flag), [Call(Affine(1, 2, 1), (Ref(y),), (Ref(y),))]),
+        CopyStep(Ref(x), Ref(y), 8),
+        WhileStep(
+            [CallStep(Less(1000), (Ref(y),), (Ref(flag),))],
+            Ref(flag),
+            [CallStep(Affine(1, 2, 1), (Ref(y),), (Ref(y),))],
+        ),
     ]
     run = machine(program(steps, [x], [y]))
     assert run(np.array([1]))[0] == [1023]
@@ -165,15 +180,15 @@ def test_while():
 @pytest.mark.parametrize(("index", "case"), [(-(2**31), 2), (-1, 2), (0, 0), (1, 1), (2, 2), (3, 2), (2**31 - 1, 2)])
 def test_branch(index, case):
     i, y = Buffer(8, "input", 0), Buffer(8, "output", 0)
-    branches = [[Call(Affine(1, 0, n), (Ref(y),), (Ref(y),))] for n in (10, 11, 12)]
-    run = machine(program([Branch(Ref(i), branches)], [i], [y]))
+    branches = [[CallStep(Affine(1, 0, n), (Ref(y),), (Ref(y),))] for n in (10, 11, 12)]
+    run = machine(program([BranchStep(Ref(i), branches)], [i], [y]))
     assert run(np.array([index, 0], np.int32).view(np.int64))[0] == [10 + case]
 
 
 def test_an_empty_program_and_empty_kernels():
     x, y = Buffer(0, "input", 0), Buffer(0, "output", 0)
     assert machine(program([], [], []))() == []
-    steps = [Call(Affine(0), (Ref(x),), (Ref(y),)), Copy(Ref(x), Ref(y), 0)]
+    steps = [CallStep(Affine(0), (Ref(x),), (Ref(y),)), CopyStep(Ref(x), Ref(y), 0)]
     assert machine(program(steps, [x], [y]))(np.zeros(0, np.int64))[0].size == 0
 
 
@@ -209,27 +224,27 @@ def programs(draw):
         kind = draw(st.sampled_from(kinds))
         n = draw(st.integers(1, 16))
         if kind == "affine":
-            return Call(Affine(n, draw(st.integers(-3, 3)), n), (ref([x, c, *temps], n),), (ref([*temps, y], n),))
+            return CallStep(Affine(n, draw(st.integers(-3, 3)), n), (ref([x, c, *temps], n),), (ref([*temps, y], n),))
         if kind == "add":
-            return Call(Add(n), (ref([x, *temps], n), ref([c, *temps, y], n)), (ref([*temps, y], n),))
+            return CallStep(Add(n), (ref([x, *temps], n), ref([c, *temps, y], n)), (ref([*temps, y], n),))
         if kind == "copy":
-            return Copy(ref([x, c], n), ref([*temps, y], n), 8 * n)
+            return CopyStep(ref([x, c], n), ref([*temps, y], n), 8 * n)
         if kind == "repeat":
             counter = Counter(draw(st.integers(0, 5)))
             counters.append(counter)
             body = block(depth - 1)
             counters.pop()
-            return Repeat(counter, body)
+            return RepeatStep(counter, body)
         if kind == "branch":
-            return Branch(ref([x, c, *temps], 1), [block(depth - 1) for _ in range(draw(st.integers(1, 3)))])
+            return BranchStep(ref([x, c, *temps], 1), [block(depth - 1) for _ in range(draw(st.integers(1, 3)))])
         # A count of its own goes up by one each turn.
         number, flag = temp(1), temp(1)
-        body = [Call(Affine(1, 1, 1), (Ref(number),), (Ref(number),)), *block(depth - 1)]
-        loop = While([Call(Less(draw(st.integers(0, 4))), (Ref(number),), (Ref(flag),))], Ref(flag), body)
+        body = [CallStep(Affine(1, 1, 1), (Ref(number),), (Ref(number),)), *block(depth - 1)]
+        loop = WhileStep([CallStep(Less(draw(st.integers(0, 4))), (Ref(number),), (Ref(flag),))], Ref(flag), body)
         once = Counter(1)
-        return Repeat(once, [Call(Affine(1, 0, 0), (Ref(number),), (Ref(number),)), loop])
+        return RepeatStep(once, [CallStep(Affine(1, 0, 0), (Ref(number),), (Ref(number),)), loop])
 
-    start = [Call(Affine(64, 0, i), (Ref(x),), (Ref(b),)) for i, b in enumerate([*temps, y])]
+    start = [CallStep(Affine(64, 0, i), (Ref(x),), (Ref(b),)) for i, b in enumerate([*temps, y])]
     body = block(3)
     return program(start + body, [x], [y], [np.arange(64) * 7 % 5])
 
@@ -279,9 +294,9 @@ def test_host_steps(long, monkeypatch):
 
     c = Counter(4)
     steps = [
-        Call(Affine(10, 1, 1), (Ref(x),), (Ref(t),)),
-        Repeat(c, [host(Op(double), t, t, 10)]),
-        Copy(Ref(t), Ref(y), 80),
+        CallStep(Affine(10, 1, 1), (Ref(x),), (Ref(t),)),
+        RepeatStep(c, [host(Op(double), t, t, 10)]),
+        CopyStep(Ref(t), Ref(y), 80),
     ]
     run = machine(program(steps, [x], [y]))
     np.testing.assert_array_equal(run(np.arange(10))[0], (np.arange(10) + 1) * 16)
@@ -304,10 +319,10 @@ def test_an_exception_in_a_loop_leaves_nothing_behind(long, monkeypatch):
 
     c = Counter(5)
     body = [
-        Call(Affine(1, 1, 0), (Ref(x, 0, ((c, 8),)),), (Ref(y, 0, ((c, 8),)),)),
+        CallStep(Affine(1, 1, 0), (Ref(x, 0, ((c, 8),)),), (Ref(y, 0, ((c, 8),)),)),
         host(Op(sometimes), t, t, 10),
     ]
-    run = machine(program([Repeat(c, body)], [x], [y]))
+    run = machine(program([RepeatStep(c, body)], [x], [y]))
     data = np.arange(n) + 9
     gc.collect()
     before = runtime().statistics()
@@ -329,7 +344,7 @@ def test_a_host_step_may_run_the_same_tape():
             return run(a)[0]
         return a
 
-    steps = [Call(Affine(1, 2, 1), (Ref(x),), (Ref(t),)), host(Op(again), t, t, 1), Copy(Ref(t), Ref(y), 8)]
+    steps = [CallStep(Affine(1, 2, 1), (Ref(x),), (Ref(t),)), host(Op(again), t, t, 1), CopyStep(Ref(t), Ref(y), 8)]
     run = machine(program(steps, [x], [y]))
     assert run(np.array([0]))[0] == [15]
 
@@ -340,8 +355,8 @@ def test_a_host_step_may_run_the_same_tape():
 def test_two_threads_run_one_tape():
     x, y, t = Buffer(8000, "input", 0), Buffer(8000, "output", 0), temp(20_000)
     c = Counter(1000)
-    moving = Call(Affine(1, 3, 0), (Ref(x, 0, ((c, 8),)),), (Ref(t, 0, ((c, 8),)),))
-    steps = [Repeat(c, [moving]), Call(Affine(1000, 1, 1), (Ref(t),), (Ref(y),))]
+    moving = CallStep(Affine(1, 3, 0), (Ref(x, 0, ((c, 8),)),), (Ref(t, 0, ((c, 8),)),))
+    steps = [RepeatStep(c, [moving]), CallStep(Affine(1000, 1, 1), (Ref(t),), (Ref(y),))]
     run = machine(program(steps, [x], [y]))
     assert run.tape.nanoseconds < float("inf")
     wrong = []
@@ -364,7 +379,7 @@ def test_a_tape_gives_its_frame_back():
     gc.collect()
     before = runtime().statistics()["blocks"]
     x, y = Buffer(80, "input", 0), Buffer(80, "output", 0)
-    run = machine(program([Call(Affine(10, 3, 1), (Ref(x),), (Ref(y),))], [x], [y]))
+    run = machine(program([CallStep(Affine(10, 3, 1), (Ref(x),), (Ref(y),))], [x], [y]))
     run(np.arange(10))
     assert runtime().statistics()["blocks"] == before + 1
     del run
@@ -374,7 +389,7 @@ def test_a_tape_gives_its_frame_back():
 
 def test_no_memory_for_temporaries():
     x, y, t = Buffer(8, "input", 0), Buffer(8, "output", 0), temp(2**43)
-    p = program([Copy(Ref(x), Ref(t), 8), Copy(Ref(t), Ref(y), 8)], [x], [y])
+    p = program([CopyStep(Ref(x), Ref(t), 8), CopyStep(Ref(t), Ref(y), 8)], [x], [y])
     t_ = Tape(p, engine(isa.current()), runtime())
     one = np.zeros(1, np.int64)
     places = (ctypes.c_void_p * 1)(one.ctypes.data)
@@ -385,11 +400,11 @@ def test_no_memory_for_temporaries():
 def test_results_that_are_made_nowhere():
     x, c = Buffer(80, "input", 0), Buffer(80, "const", 0)
     y = Buffer(80, "output", 0)
-    steps = [Call(Affine(10, 3, 1), (Ref(x),), (Ref(y),))]
+    steps = [CallStep(Affine(10, 3, 1), (Ref(x),), (Ref(y),))]
     t = Tape(program(steps, [x], [y, x, c, y], [np.arange(10)]), engine(isa.current()), runtime())
     assert [(r.kind, r.index) for r in t.results] == [("new", 0), ("input", 0), ("const", 0), ("result", 0)]
     assert t.overwritten == set()
-    written = Tape(program([Call(Affine(10), (Ref(x),), (Ref(x),))], [x], [x]), engine(isa.current()), runtime())
+    written = Tape(program([CallStep(Affine(10), (Ref(x),), (Ref(x),))], [x], [x]), engine(isa.current()), runtime())
     assert written.overwritten == {0}
 
 
@@ -399,7 +414,7 @@ def test_constants_are_aligned():
     crooked = raw[start : start + 16].view(np.int64)
     y = Buffer(16, "output", 0)
     c = Buffer(16, "const", 0)
-    p = program([Copy(Ref(c), Ref(y), 16)], [], [y], [crooked])
+    p = program([CopyStep(Ref(c), Ref(y), 16)], [], [y], [crooked])
     run = machine(p)
     crooked[:] = 4
     assert run.tape.constants[0].ctypes.data % 64 == 0
@@ -411,7 +426,7 @@ def test_constants_are_aligned():
 def test_copies_of_any_size_and_place(nbytes, shift):
     x, y = Buffer(nbytes + 128, "input", 0), Buffer(nbytes + 128, "output", 0)
     types = (ArrayType((nbytes + 128,), np.dtype("uint8")),)
-    p = CpuProgram(types, types, [x], [y], [], [Copy(Ref(x, 3), Ref(y, shift), nbytes)])
+    p = CpuProgram(types, types, [x], [y], [], [CopyStep(Ref(x, 3), Ref(y, shift), nbytes)])
     t = Tape(p, engine(isa.current()), runtime())
     data = np.random.default_rng(0).integers(0, 255, nbytes + 128, np.uint8)
     raw = np.full(nbytes + 192, 9, np.uint8)

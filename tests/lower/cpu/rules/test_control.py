@@ -7,7 +7,7 @@ import nxjax as nx
 from nxjax.errors import ExecutionError
 from nxjax.experimental import io_callback
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Branch, HostStep, Repeat, While, walk
+from nxjax.lower.cpu.tape import BranchStep, HostStep, RepeatStep, WhileStep, walk
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -18,13 +18,13 @@ def kinds(function, *args):
 
 
 def test_loops_and_choices_are_steps():
-    assert Repeat in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x), X)
-    assert While in kinds(lambda x: nx.lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x), X)
+    assert RepeatStep in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x), X)
+    assert WhileStep in kinds(lambda x: nx.lax.while_loop(lambda c: c.sum() < 9, lambda c: c + 1, x), X)
     found = kinds(lambda p, x: nx.lax.cond(p, lambda v: v + 1, lambda v: v * 2, x), True, X)
-    assert Branch in found and HostStep not in found
+    assert BranchStep in found and HostStep not in found
     # A choice per element is a selection, a loop of one turn its body.
-    assert Branch not in kinds(nx.vmap(lambda p, x: nx.lax.cond(p, nx.sin, nx.cos, x)), X[:, 0] > 3, X)
-    assert Repeat not in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x[:1]), X)
+    assert BranchStep not in kinds(nx.vmap(lambda p, x: nx.lax.cond(p, nx.sin, nx.cos, x)), X[:, 0] > 3, X)
+    assert RepeatStep not in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x[:1]), X)
 
 
 @pytest.mark.parametrize("index", [-7, 0, 1, 2, 9])

@@ -8,7 +8,7 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from tests.lower.cpu.rules.windows import DTYPES, NAMES, close, compiled, convolution, numbers
@@ -26,7 +26,7 @@ def ran(found, *xs):
 
 
 def kernels(found):
-    return [s.kernel for s in walk(found.steps) if isinstance(s, Call)]
+    return [s.kernel for s in walk(found.steps) if isinstance(s, CallStep)]
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -8,7 +8,7 @@ from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.winograd import Weights, Winograd
 from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.rules.conv_winograd import block_for
-from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from tests.lower.cpu.rules.windows import NAMES
 
 NHWC = ("NHWC", "HWIO", "NHWC")
@@ -22,7 +22,7 @@ def program(function, *xs):
 
 
 def count(found):
-    return sum(isinstance(s, Call) and isinstance(s.kernel, Winograd) for s in walk(found.steps))
+    return sum(isinstance(s, CallStep) and isinstance(s.kernel, Winograd) for s in walk(found.steps))
 
 
 def conv(x, w, padding="SAME", numbers=NHWC, strides=(1, 1), **more):
@@ -128,7 +128,9 @@ def test_held_weights_are_transformed_once():
     parts = lower_parts(traced, 1)
     assert count(lower(traced)) == 0
     assert count(parts.main) == 1
-    kinds = [[type(s.kernel) for s in walk(p.steps) if isinstance(s, Call)] for p in (parts.preparation, parts.main)]
+    kinds = [
+        [type(s.kernel) for s in walk(p.steps) if isinstance(s, CallStep)] for p in (parts.preparation, parts.main)
+    ]
     assert Weights in kinds[0]
     assert Weights not in kinds[1]
 

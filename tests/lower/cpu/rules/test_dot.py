@@ -14,7 +14,7 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.dot import dot_general
 from nxjax.trace import dtypes
 
@@ -36,7 +36,7 @@ def run(function, *xs, name=None, host=()):
 
 
 def kernels(function, *xs):
-    return [s.kernel.key.split("(")[0] for s in walk(lowered(function, *xs).steps) if isinstance(s, Call)]
+    return [s.kernel.key.split("(")[0] for s in walk(lowered(function, *xs).steps) if isinstance(s, CallStep)]
 
 
 def values(rng, shape, dtype):

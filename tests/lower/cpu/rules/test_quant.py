@@ -6,7 +6,7 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.fake_quantize import quantize_dequantize, requantize
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub
 from nxjax.ops.quant_products import qconv
@@ -122,7 +122,7 @@ def test_a_network_stays_in_integers(name):
     with nx.config.using(cpu_isa=name):
         program = lower(nx.make_jaxpr(lambda *v: q(list(v[:3]), v[3]))(*params, x))
         assert not [s for s in walk(program.steps) if isinstance(s, HostStep)], str(program)
-        keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, Call)]
+        keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, CallStep)]
         assert sum("stored_quantize" in k for k in keys) == 1, keys
         (y,) = TapeInterpreter(program, engine(isa.current()))([*params, x])
     with nx.config.using(executor="reference"):

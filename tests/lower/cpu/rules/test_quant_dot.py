@@ -10,7 +10,7 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import Call, HostStep, walk
+from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qdot, qmatmul
 from nxjax.trace import dtypes
@@ -52,7 +52,7 @@ def test_dense_layers(name, rounding, known):
         if known:
             constants = [jnp.asarray(v) for v in (w, scale, bias)]
             found, program = run(lambda x, c=constants, p=params: qdot(x, *c, **p), x, name=name)
-            assert "pack" not in [s.kernel.key.split("(")[0] for s in walk(program.steps) if isinstance(s, Call)]
+            assert "pack" not in [s.kernel.key.split("(")[0] for s in walk(program.steps) if isinstance(s, CallStep)]
         else:
             found, _ = run(lambda *xs, p=params: qdot(*xs, **p), x, w, scale, bias, name=name)
         wanted = qdot.eval(x, w, scale, bias, **params)
