@@ -8,7 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from nxjax.lower.ipu.formats import poplar
-from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Step, Switch, Variable, VariableView, While
+from nxjax.lower.ipu.program import (
+    Call,
+    Copy,
+    Execute,
+    IpuProgram,
+    Repeat,
+    RepeatWhileTrue,
+    Step,
+    Switch,
+    Variable,
+    VariableView,
+)
 
 
 def files(program: IpuProgram, name: str) -> dict[str, bytes]:
@@ -73,7 +84,7 @@ def _steps(steps: Sequence[Step], names: dict[int, str], indent: str) -> Iterato
                     yield f"{indent}copy {_view(s, names)} -> {_view(t, names)}{at}"
             case Repeat(count=count, body=body):
                 yield from held(f"repeat {count}:", body)
-            case While(condition=condition, predicate=predicate, body=body):
+            case RepeatWhileTrue(condition=condition, predicate=predicate, body=body):
                 yield from held("condition:", condition)
                 yield from held(f"while {name(predicate)}:", body)
             case Switch(index=index, branches=branches):

@@ -23,7 +23,7 @@ from nxjax.kernels.ipu.spec import CTYPES, Attribute, Codelet, Field, NDArray
 from nxjax.ops import arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special
 from nxjax.trace.core import get_op
 
-__all__ = ["Expression", "Kind", "Node", "codelet", "literal", "supported"]
+__all__ = ["CodeletNode", "ExpressionCodelet", "Kind", "codelet", "literal", "supported"]
 
 # The files whose ops an expression may name.
 OPS_FROM: Final = (arithmetic, bitwise, compare, convert, elementary, incomplete, power, rounding, select, special)
@@ -34,7 +34,7 @@ DType = np.dtype[Any]
 
 @final
 @dataclass(frozen=True, eq=False)
-class Node:
+class CodeletNode:
     """An op, or a literal.
 
     Attributes:
@@ -52,19 +52,19 @@ class Node:
     value: Any = None
 
 
-def literal(value: Any, dtype: Any) -> Node:
+def literal(value: Any, dtype: Any) -> CodeletNode:
     """A constant, the same for every element."""
-    return Node("literal", (), np.dtype(dtype), {}, value)
+    return CodeletNode("literal", (), np.dtype(dtype), {}, value)
 
 
 def codelet(
     leaves: Sequence[DType],
     kinds: Sequence[Kind],
-    nodes: Sequence[Node],
+    nodes: Sequence[CodeletNode],
     outputs: Sequence[int],
     outs: Sequence[DType],
     inner: int,
-) -> tuple[Expression, dict[str, Any]]:
+) -> tuple[ExpressionCodelet, dict[str, Any]]:
     """The codelet of an expression, and the attributes of its vertices.
 
     Args:
@@ -75,11 +75,11 @@ def codelet(
         outs: their dtypes.
         inner: elements of the inner part of the box.
     """
-    return Expression(leaves, kinds, nodes, outputs, outs), {"inner": inner}
+    return ExpressionCodelet(leaves, kinds, nodes, outputs, outs), {"inner": inner}
 
 
 @final
-class Expression(Codelet):
+class ExpressionCodelet(Codelet):
     """The vertex of an expression: see `codelet`."""
 
     common = False
@@ -88,7 +88,7 @@ class Expression(Codelet):
         self,
         leaves: Sequence[DType],
         kinds: Sequence[Kind],
-        nodes: Sequence[Node],
+        nodes: Sequence[CodeletNode],
         outputs: Sequence[int],
         outs: Sequence[DType],
     ) -> None:
@@ -154,7 +154,7 @@ class Expression(Codelet):
         return self.leaves[number] if number < n else self.nodes[number - n].dtype
 
     @property
-    def _ops(self) -> list[Node]:
+    def _ops(self) -> list[CodeletNode]:
         return [n for n in self.nodes if n.op != "literal"]
 
     def cycles(self, sizes: Mapping[str, tuple[int, ...]], attributes: Mapping[str, Any], chip: IpuChip) -> int:
@@ -188,7 +188,7 @@ class Expression(Codelet):
 _LAYOUT: Final = "poplar::VectorLayout::"
 
 
-def _source(x: Expression) -> str:
+def _source(x: ExpressionCodelet) -> str:
     e = Emitter()
     dtypes = [*x.leaves, *(n.dtype for n in x.nodes)]
     names = [f"v{i}" for i in range(len(x.leaves))]

@@ -41,7 +41,7 @@ SHARED_CONSTANT: Final = 1 << 16
 
 
 @final
-class Unsupported(Exception):
+class UnsupportedEquation(Exception):
     """Raised by a rule that cannot serve an equation; `lower` gathers them into one error."""
 
     def __init__(self, reason: str, fix: str = "compute it outside of the compiled function") -> None:
@@ -118,11 +118,11 @@ class Builder:
         """A new variable; without ``pieces`` it is spread in order over the tiles, at least ``grain`` bytes on each.
 
         Raises:
-            Unsupported: tiles have no such dtype.
+            UnsupportedEquation: tiles have no such dtype.
         """
         dtype, shape = np.dtype(dtype), tuple(shape)
         if dtype.name not in CTYPES:
-            raise Unsupported(*no_dtype(dtype))
+            raise UnsupportedEquation(*no_dtype(dtype))
         if pieces is None:
             pieces = linear(math.prod(shape), dtype.itemsize, self.tiles, self.first, grain)
         return Variable(name or self.fresh(), shape, dtype, tuple(pieces), role, value, self.source)

@@ -12,7 +12,7 @@ from nxjax.lower.ipu.program import Shape, VariableView
 
 
 @final
-class Lazy:
+class LazyOp:
     """An op on values, not computed yet.
 
     Attributes:
@@ -44,11 +44,11 @@ class Lazy:
         self.refs = 0
         self.view: VariableView | None = None
         self.bounds: tuple[float, float] | None = None
-        self.depth = 1 + max((x.depth for x in xs if isinstance(x, Lazy) and x.view is None), default=0)
+        self.depth = 1 + max((x.depth for x in xs if isinstance(x, LazyOp) and x.view is None), default=0)
 
     @property
     def size(self) -> int:
         return math.prod(self.shape)
 
 
-Value = VariableView | Lazy
+Value = VariableView | LazyOp

@@ -1,6 +1,6 @@
 """Program -> IpuProgram: walks the equations and hands each to its rule, its expansion, or the error.
 
-Knows no op but by its name in the table of rules. Values on the way are `VariableView`s, or `Lazy` ones:
+Knows no op but by its name in the table of rules. Values on the way are `VariableView`s, or `LazyOp` ones:
 elementwise work that has not been written yet, so that whole chains become one vertex.
 """
 
@@ -16,10 +16,10 @@ from nxjax.errors import LoweringError, UnsupportedOpsError
 from nxjax.kernels.ipu.chip import IpuSystem
 from nxjax.kernels.ipu.spec import CTYPES
 from nxjax.lower.ipu import wide
-from nxjax.lower.ipu.builder import Builder, IpuOptions, Unsupported, no_dtype
+from nxjax.lower.ipu.builder import Builder, IpuOptions, UnsupportedEquation, no_dtype
 from nxjax.lower.ipu.fuse import Fuser
 from nxjax.lower.ipu.keys import as_words, is_key, on_words, view_type
-from nxjax.lower.ipu.lazy import Lazy, Value
+from nxjax.lower.ipu.lazy import LazyOp, Value
 from nxjax.lower.ipu.program import IpuProgram, Variable, VariableView
 from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.ipu.rules.refused import REASONS
@@ -65,7 +65,7 @@ class _Lowering:
     def __init__(self, system: IpuSystem, options: IpuOptions) -> None:
         self.b = Builder(system, options, self.run)
         self.fuser = Fuser(self.b)
-        self.refused: dict[Any, tuple[str, Unsupported, Any]] = {}
+        self.refused: dict[Any, tuple[str, UnsupportedEquation, Any]] = {}
         # Quantized ops by their lines: what their expansions ask for is not what the user wrote.
         self.quantized: dict[str, Equation] = {}
 
@@ -115,12 +115,14 @@ class _Lowering:
     def _forced(self, values: Sequence[Value]) -> None:
         for v in values:
             if wide.is_wide(v.dtype):
-                self._refuse("the result", Unsupported(*no_dtype(v.dtype)), v.source if isinstance(v, Lazy) else None)
+                self._refuse(
+                    "the result", UnsupportedEquation(*no_dtype(v.dtype)), v.source if isinstance(v, LazyOp) else None
+                )
                 continue
             try:
                 self.fuser.force([v] if self.refused else values)
-            except Unsupported as error:
-                if isinstance(v, Lazy):
+            except UnsupportedEquation as error:
+                if isinstance(v, LazyOp):
                     self._refuse(v.name, error, v.source)
 
     # --- walking ---
@@ -139,7 +141,7 @@ class _Lowering:
 
         def bind(v: Var, value: Value) -> None:
             env[v] = value
-            if isinstance(value, Lazy):
+            if isinstance(value, LazyOp):
                 value.refs += uses[v]
 
         for v, x in zip(program.inputs, xs, strict=True):
@@ -158,12 +160,12 @@ class _Lowering:
             for v, y in zip(e.outputs, ys, strict=True):
                 bind(v, y)
             for x in args:
-                if isinstance(x, Lazy):
+                if isinstance(x, LazyOp):
                     x.refs -= 1
         found = [value(a) for a in program.outputs]
         for y in found:
             # The caller counts its own uses when it binds them.
-            if isinstance(y, Lazy):
+            if isinstance(y, LazyOp):
                 y.refs -= 1
         return found
 
@@ -179,12 +181,12 @@ class _Lowering:
     def _checked(self, make: Any, what: str, t: Any, source: Any, dtype: Any = None) -> Any:
         try:
             return make()
-        except Unsupported as error:
+        except UnsupportedEquation as error:
             self._refuse(what, error, source)
             stand_in = self.b.variable(t.shape, np.float32)
             return stand_in.view() if dtype is not None else stand_in
 
-    def _refuse(self, what: str, error: Unsupported, source: Any) -> None:
+    def _refuse(self, what: str, error: UnsupportedEquation, source: Any) -> None:
         whole = self.quantized.get(str(source))
         if whole is not None and "float64" in error.reason:
             what, error = whole.op.name, _of_quantized(whole)
@@ -193,7 +195,7 @@ class _Lowering:
     def _apply(self, e: Equation, args: Sequence[Value]) -> Sequence[Value]:
         try:
             found = self._applied(e, args)
-        except Unsupported as error:
+        except UnsupportedEquation as error:
             self._refuse(e.op.name, error, e.source or self.b.source)
             return [self.b.variable(view_type(v.type).shape, np.float32).view() for v in e.outputs]
         for y, v in zip(found, e.outputs, strict=True):
@@ -219,7 +221,7 @@ class _Lowering:
             ys = rule(self.b, e, *(self.fuser.force_one(x) for x in args))
             return list(ys) if isinstance(ys, tuple) else [ys]
         if op.name in REASONS:
-            raise Unsupported(*REASONS[op.name])
+            raise UnsupportedEquation(*REASONS[op.name])
         if op.has("expand"):
             program = stage(
                 lambda *xs: op.expand(*xs, **e.params) if op.multi else [op.expand(*xs, **e.params)],
@@ -231,27 +233,27 @@ class _Lowering:
             return self._values(program, args)
         for a in (*e.inputs, *e.outputs):
             if not is_key(a.type) and a.type.dtype.name not in CTYPES:
-                raise Unsupported(*no_dtype(a.type.dtype))
-        raise Unsupported("there is no rule for it")
+                raise UnsupportedEquation(*no_dtype(a.type.dtype))
+        raise UnsupportedEquation("there is no rule for it")
 
     def _wide(self, e: Equation, args: Sequence[Value]) -> Sequence[Value] | None:
         """An equation on 64-bit values; None if it is one for an expression, or has an expansion."""
         b, out = self.b, e.outputs[0].type
-        if e.op.name == "convert_element_type" and isinstance(args[0], Lazy) and args[0].dtype == wide.FLOAT:
+        if e.op.name == "convert_element_type" and isinstance(args[0], LazyOp) and args[0].dtype == wide.FLOAT:
             whole = wide.as_integer(b, args[0]) if out.dtype.kind in "iu" else None
             if whole is not None:
                 return [whole if out.dtype == whole.dtype else wide.converted(b, whole, out.dtype)]
             single = wide.rounded(args[0])
             if single is None:
-                raise Unsupported(*no_dtype(wide.FLOAT))
+                raise UnsupportedEquation(*no_dtype(wide.FLOAT))
             return [single if out.dtype == wide.SINGLE else wide.converted(b, single, out.dtype)]
         elementwise = isinstance(e.op, Elementwise) or e.op.name in _BESIDE_SCALARS
         if wide.FLOAT in (out.dtype, *(a.type.dtype for a in e.inputs)) and elementwise:
             # Nothing computes it: it is there to be rounded.
             args = [self._filled(x, out.shape) for x in args]
-            y = Lazy(e.op.name, tuple(args), e.params, out.shape, out.dtype, e.source or b.source, e.scope)
+            y = LazyOp(e.op.name, tuple(args), e.params, out.shape, out.dtype, e.source or b.source, e.scope)
             for x in args:
-                if isinstance(x, Lazy):
+                if isinstance(x, LazyOp):
                     x.refs += 1
             return [y]
         if elementwise:
@@ -260,13 +262,13 @@ class _Lowering:
             return None if lazy is None else [lazy]
         if e.op.name not in RULES:
             return None
-        if args and isinstance(args[0], Lazy):
+        if args and isinstance(args[0], LazyOp):
             constant = wide.moved(e, args[0])
             if constant is not None:
                 return [constant]
         bounds = wide.result_bounds(e, [wide.bounds_of(x) for x in args if wide.is_wide(x.dtype)])
         wide_out = any(v.type.dtype in wide.INTEGERS for v in e.outputs)
-        if wide_out and wide.in_words(e) and any(wide.narrowed(b, x) is None for x in args if isinstance(x, Lazy)):
+        if wide_out and wide.in_words(e) and any(wide.narrowed(b, x) is None for x in args if isinstance(x, LazyOp)):
             low, high = (
                 self._applied(
                     wide.narrow_equation(e), [wide.word(b, x, i) if wide.is_wide(x.dtype) else x for x in args]
@@ -275,7 +277,7 @@ class _Lowering:
             )
             return [wide.joined(b, lo, hi, v.type.dtype) for lo, hi, v in zip(low, high, e.outputs, strict=True)]
         if wide_out and (bounds is None or bounds[0] < wide.LOW or bounds[1] > wide.HIGH):
-            raise Unsupported(
+            raise UnsupportedEquation(
                 f"tiles have no {out.dtype.name}, and its values are not known to fit int32",
                 "use int32, or clip the values so that they do",
             )
@@ -289,18 +291,18 @@ class _Lowering:
         """A value as tiles hold it: what is 64 bits wide in 32."""
         if not wide.is_wide(x.dtype):
             return x
-        assert isinstance(x, Lazy)
+        assert isinstance(x, LazyOp)
         found = wide.narrowed(self.b, x)
         if found is None:
-            raise Unsupported(*no_dtype(x.dtype))
+            raise UnsupportedEquation(*no_dtype(x.dtype))
         return found
 
     def _filled(self, x: Value, shape: tuple[int, ...]) -> Value:
         """A scalar beside arrays, in their shape."""
         if x.shape == shape:
             return x
-        if isinstance(x, Lazy) and x.name == "literal":
-            return Lazy(x.name, (), x.params, shape, x.dtype, x.source, x.scope)
+        if isinstance(x, LazyOp) and x.name == "literal":
+            return LazyOp(x.name, (), x.params, shape, x.dtype, x.source, x.scope)
         view = self.fuser.force_one(self._stored(x))
         spread = VariableView(view.variable, view.offset, shape, (0,) * len(shape))
         return wide.converted(self.b, spread, x.dtype, wide.bounds_of(x)) if wide.is_wide(x.dtype) else spread
@@ -322,12 +324,12 @@ class _Lowering:
         return error
 
 
-def _of_quantized(e: Equation) -> Unsupported:
+def _of_quantized(e: Equation) -> UnsupportedEquation:
     """Why tiles do not run a quantized op, in its user's terms."""
     grid = e.params.get("x_grid")
     if grid is not None and grid.dtype.itemsize > 1:
-        return Unsupported("sums of 16-bit activations take more than 32 bits", 'quantize with "int8"')
-    return Unsupported(
+        return UnsupportedEquation("sums of 16-bit activations take more than 32 bits", 'quantize with "int8"')
+    return UnsupportedEquation(
         "scales of weights that are inputs take float64, which tiles have not",
         "make the weights constants: constants=(0,) of nx.compile; train quantized weights on another device",
     )

@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.kernels.ipu.expression import Kind, Node, codelet
+from nxjax.kernels.ipu.expression import CodeletNode, Kind, codelet
 from nxjax.lower.ipu.builder import Builder, collapsed
 from nxjax.lower.ipu.mapping import grid, linear, parts
 from nxjax.lower.ipu.program import (
@@ -37,7 +37,7 @@ MOST_BOXES: Final = 4
 def spread(
     b: Builder,
     leaves: Sequence[VariableView],
-    nodes: Sequence[Node],
+    nodes: Sequence[CodeletNode],
     outputs: Sequence[int],
     views: Sequence[VariableView],
 ) -> list[Group]:

@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.lazy import Lazy, Value
+from nxjax.lower.ipu.lazy import LazyOp, Value
 from nxjax.lower.ipu.program import VariableView
 from nxjax.ops.base import Moves
 from nxjax.ops.rounding import AWAY_FROM_ZERO
@@ -53,21 +53,21 @@ def is_wide(dtype: np.dtype[Any]) -> bool:
     return dtype in INTEGERS or dtype == FLOAT
 
 
-def converted(b: Builder, x: Value, dtype: np.dtype[Any], bounds: Bounds | None = None) -> Lazy:
+def converted(b: Builder, x: Value, dtype: np.dtype[Any], bounds: Bounds | None = None) -> LazyOp:
     """``x`` by value in another dtype, lazily."""
-    y = Lazy("convert_element_type", (x,), {"dtype": dtype}, x.shape, dtype, b.source, b.scope)
+    y = LazyOp("convert_element_type", (x,), {"dtype": dtype}, x.shape, dtype, b.source, b.scope)
     y.bounds = bounds
-    if isinstance(x, Lazy):
+    if isinstance(x, LazyOp):
         x.refs += 1
     return y
 
 
-def constant(b: Builder, data: np.ndarray[Any, Any]) -> Lazy | None:
+def constant(b: Builder, data: np.ndarray[Any, Any]) -> LazyOp | None:
     """A 64-bit constant, or None if tiles cannot hold it."""
     flat = data.reshape(-1)
     bits = flat.view(np.uint64)  # 0.0 is not -0.0
     if data.size and bool((bits == bits[0]).all()):
-        return Lazy("literal", (), {"value": flat[0]}, data.shape, data.dtype, b.source, b.scope)
+        return LazyOp("literal", (), {"value": flat[0]}, data.shape, data.dtype, b.source, b.scope)
     small = INT if data.dtype in INTEGERS else SINGLE
     with np.errstate(all="ignore"):
         narrow = data.astype(small)
@@ -75,12 +75,12 @@ def constant(b: Builder, data: np.ndarray[Any, Any]) -> Lazy | None:
             if data.dtype in INTEGERS:
                 return None
             # Factors of a rescaling: see `scaled`.
-            return Lazy(FACTORS, (), {"value": data}, data.shape, data.dtype, b.source, b.scope)
+            return LazyOp(FACTORS, (), {"value": data}, data.shape, data.dtype, b.source, b.scope)
     bounds = (int(data.min()), int(data.max())) if data.size and data.dtype in INTEGERS else None
     return converted(b, b.constant(narrow), data.dtype, bounds)
 
 
-def stored(x: Lazy) -> Lazy | VariableView | None:
+def stored(x: LazyOp) -> LazyOp | VariableView | None:
     """What a 64-bit value is as one that tiles hold: an int32 or float32 value, or None if it does not fit."""
     if x.name == "convert_element_type" and x.xs and x.xs[0].dtype in (INT, SINGLE):
         return x.xs[0] if (x.xs[0].dtype == INT) == (x.dtype in INTEGERS) else None
@@ -90,7 +90,7 @@ def stored(x: Lazy) -> Lazy | VariableView | None:
     return None if low < LOW or high > HIGH else x
 
 
-def narrowed(b: Builder, x: Lazy) -> Value | None:
+def narrowed(b: Builder, x: LazyOp) -> Value | None:
     """A 64-bit value as one that tiles hold, or None if it does not fit."""
     found = as_single(x) if x.dtype == FLOAT else stored(x)
     return converted(b, x, INT, bounds_of(x)) if found is x else found
@@ -98,19 +98,19 @@ def narrowed(b: Builder, x: Lazy) -> Value | None:
 
 def as_single(x: Value) -> Value | None:
     """The float32 value that a float64 one is the conversion of."""
-    if not isinstance(x, Lazy) or x.view is not None:
+    if not isinstance(x, LazyOp) or x.view is not None:
         return None
     if x.name == "convert_element_type" and x.xs[0].dtype in (SINGLE, np.dtype(np.float16)):
         return x.xs[0] if x.xs[0].dtype == SINGLE else None
     if x.name == "literal" and (np.float64(np.float32(x.params["value"])) == x.params["value"]):
-        return Lazy("literal", (), {"value": np.float32(x.params["value"])}, x.shape, SINGLE, x.source, x.scope)
+        return LazyOp("literal", (), {"value": np.float32(x.params["value"])}, x.shape, SINGLE, x.source, x.scope)
     return None
 
 
-def rounded(x: Lazy) -> Lazy | None:
+def rounded(x: LazyOp) -> LazyOp | None:
     """float64 ``x`` rounded to float32, as work in float32; None if that is not the same."""
     found = as_single(x)
-    if isinstance(found, Lazy):
+    if isinstance(found, LazyOp):
         return found
     if x.name not in _SAFE:
         return None
@@ -118,21 +118,21 @@ def rounded(x: Lazy) -> Lazy | None:
     if any(o is None for o in operands):
         return None
     xs = tuple(o for o in operands if o is not None)
-    y = Lazy(x.name, xs, x.params, x.shape, SINGLE, x.source, x.scope)
+    y = LazyOp(x.name, xs, x.params, x.shape, SINGLE, x.source, x.scope)
     for v in xs:
-        if isinstance(v, Lazy):
+        if isinstance(v, LazyOp):
             v.refs += 1
     return y
 
 
-def word(b: Builder, x: Value, number: int) -> Lazy:
+def word(b: Builder, x: Value, number: int) -> LazyOp:
     """The low (0) or high (1) 32 bits of a 64-bit integer, as int32."""
-    assert isinstance(x, Lazy)
+    assert isinstance(x, LazyOp)
     work = WideOps(b, x)
     return converted(b, work("shift_right_arithmetic", x, 32) if number else x, INT)
 
 
-def joined(b: Builder, low: Value, high: Value, dtype: np.dtype[Any]) -> Lazy:
+def joined(b: Builder, low: Value, high: Value, dtype: np.dtype[Any]) -> LazyOp:
     """The 64-bit integer of two words."""
     upper = converted(b, high, INTEGERS[0], of_dtype(INT))
     lower = converted(b, low, INTEGERS[0], of_dtype(INT))
@@ -141,14 +141,14 @@ def joined(b: Builder, low: Value, high: Value, dtype: np.dtype[Any]) -> Lazy:
     return whole if dtype == INTEGERS[0] else converted(b, whole, dtype)
 
 
-def moved(e: Equation, x: Lazy) -> Lazy | None:
+def moved(e: Equation, x: LazyOp) -> LazyOp | None:
     """A structural op on a constant that only this file knows."""
     if x.name not in (FACTORS, "literal") or e.op.multi or len(e.inputs) != 1:
         return None
     if not isinstance(e.op, Moves):
         return None
     data = x.params["value"] if x.name == "literal" else np.asarray(e.op.eval(x.params["value"], **e.params))
-    return Lazy(x.name, (), {"value": data}, e.outputs[0].type.shape, x.dtype, x.source, x.scope)
+    return LazyOp(x.name, (), {"value": data}, e.outputs[0].type.shape, x.dtype, x.source, x.scope)
 
 
 # --- the rescaling of quantized dense layers ---
@@ -156,13 +156,13 @@ def moved(e: Equation, x: Lazy) -> Lazy | None:
 
 def as_integer(b: Builder, x: Value) -> Value | None:
     """A float64 value that is known to be whole, as int64; None if it is not."""
-    if not isinstance(x, Lazy):
+    if not isinstance(x, LazyOp):
         return None
     if x.name == "literal":
         value = float(x.params["value"])
         if not value.is_integer() or abs(value) >= 2**53:
             return None
-        return Lazy("literal", (), {"value": np.int64(value)}, x.shape, INTEGERS[0], x.source, x.scope)
+        return LazyOp("literal", (), {"value": np.int64(value)}, x.shape, INTEGERS[0], x.source, x.scope)
     if x.name == "convert_element_type" and x.xs[0].dtype.kind in "iu":
         inner = x.xs[0]
         return inner if inner.dtype == INTEGERS[0] else converted(b, inner, INTEGERS[0], bounds_of(inner))
@@ -172,9 +172,9 @@ def as_integer(b: Builder, x: Value) -> Value | None:
         xs = [as_integer(b, v) for v in x.xs]
         if any(v is None for v in xs):
             return None
-        y = Lazy(x.name, tuple(v for v in xs if v is not None), x.params, x.shape, INTEGERS[0], x.source, x.scope)
+        y = LazyOp(x.name, tuple(v for v in xs if v is not None), x.params, x.shape, INTEGERS[0], x.source, x.scope)
         for v in y.xs:
-            if isinstance(v, Lazy):
+            if isinstance(v, LazyOp):
                 v.refs += 1
         return y
     return None
@@ -187,11 +187,11 @@ def _scaled(b: Builder, x: Value) -> Value | None:
     a half up to it. The factor is ``m * 2**-s`` with 53 bits m, and the product of its halves (27 and 26 bits) with 31
     bits fits 64.
     """
-    if not isinstance(x, Lazy) or x.name != "mul":
+    if not isinstance(x, LazyOp) or x.name != "mul":
         return None
     whole, factor = x.xs if _is_factor(x.xs[1]) else x.xs[::-1]
     a = as_integer(b, whole)
-    if a is None or not _is_factor(factor) or not isinstance(factor, Lazy):
+    if a is None or not _is_factor(factor) or not isinstance(factor, LazyOp):
         return None
     low, high = bounds_of(a)
     fraction, exponent = np.frexp(np.broadcast_to(np.asarray(factor.params["value"], np.float64), x.shape))
@@ -225,37 +225,37 @@ def _scaled(b: Builder, x: Value) -> Value | None:
 
 
 def _is_factor(x: Value) -> bool:
-    return isinstance(x, Lazy) and x.name in (FACTORS, "literal")
+    return isinstance(x, LazyOp) and x.name in (FACTORS, "literal")
 
 
 @final
 class WideOps:
     """Writes lazy int64 ops; numbers among the operands are constants."""
 
-    def __init__(self, b: Builder, like: Lazy) -> None:
+    def __init__(self, b: Builder, like: LazyOp) -> None:
         self.b, self.like = b, like
 
     def _value(self, x: Any) -> Value:
-        if isinstance(x, (VariableView, Lazy)):
+        if isinstance(x, (VariableView, LazyOp)):
             return x
         at = self.like
-        return Lazy("literal", (), {"value": np.int64(x)}, at.shape, INTEGERS[0], at.source, at.scope)
+        return LazyOp("literal", (), {"value": np.int64(x)}, at.shape, INTEGERS[0], at.source, at.scope)
 
-    def _made(self, name: str, dtype: np.dtype[Any], xs: Sequence[Any]) -> Lazy:
+    def _made(self, name: str, dtype: np.dtype[Any], xs: Sequence[Any]) -> LazyOp:
         values = tuple(self._value(x) for x in xs)
-        y = Lazy(name, values, {}, self.like.shape, dtype, self.like.source, self.like.scope)
+        y = LazyOp(name, values, {}, self.like.shape, dtype, self.like.source, self.like.scope)
         for v in values:
-            if isinstance(v, Lazy):
+            if isinstance(v, LazyOp):
                 v.refs += 1
         return y
 
-    def __call__(self, name: str, *xs: Any) -> Lazy:
+    def __call__(self, name: str, *xs: Any) -> LazyOp:
         return self._made(name, INTEGERS[0], xs)
 
-    def test(self, name: str, *xs: Any) -> Lazy:
+    def test(self, name: str, *xs: Any) -> LazyOp:
         return self._made(name, np.dtype(np.bool_), xs)
 
-    def choose(self, test: Lazy, no: Any, yes: Any) -> Lazy:
+    def choose(self, test: LazyOp, no: Any, yes: Any) -> LazyOp:
         return self._made("select_n", INTEGERS[0], (test, no, yes))
 
 
@@ -288,7 +288,7 @@ def bounds_of(x: Value) -> Bounds:
     return x.bounds
 
 
-def _bounds(x: Lazy) -> Bounds:
+def _bounds(x: LazyOp) -> Bounds:
     if x.view is not None:
         return bounds_of(x.view)
     if x.name == "literal":

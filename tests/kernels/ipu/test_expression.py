@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import nxjax  # noqa: F401  (attaches the ops)
 from nxjax.kernels.ipu.chip import BOW
-from nxjax.kernels.ipu.expression import Node, codelet, literal, supported
+from nxjax.kernels.ipu.expression import CodeletNode, codelet, literal, supported
 from nxjax.kernels.ipu.expression_ops import RULES
 from nxjax.kernels.ipu.host import Library
 from nxjax.ops import vocabulary
@@ -83,9 +83,9 @@ def many(cases, leaves):
     for op, params, args in cases:
         out = infer(op, [leaves[a] for a in args], params)
         assert supported(op, [leaves[a] for a in args], out, params), op
-        nodes.append(Node(op, tuple(args), out, params))
+        nodes.append(CodeletNode(op, tuple(args), out, params))
         if out.itemsize == 8:  # no such memory
-            nodes.append(Node("convert_element_type", (len(leaves) + len(nodes) - 1,), I32, {"dtype": I32}))
+            nodes.append(CodeletNode("convert_element_type", (len(leaves) + len(nodes) - 1,), I32, {"dtype": I32}))
         outs.append((len(leaves) + len(nodes) - 1, nodes[-1].dtype))
     return codelet(leaves, ["full"] * len(leaves), nodes, [o for o, _ in outs], [d for _, d in outs], 1)
 
@@ -188,7 +188,7 @@ def test_random_graphs(data):
         op = data.draw(st.sampled_from(names))
         known = len(leaves) + len(nodes) - 1
         count = 2 if op in ("add", "sub", "mul", "max", "min", "div") else 1
-        nodes.append(Node(op, tuple(data.draw(st.integers(0, known)) for _ in range(count)), dtype, {}))
+        nodes.append(CodeletNode(op, tuple(data.draw(st.integers(0, known)) for _ in range(count)), dtype, {}))
     last = len(leaves) + len(nodes) - 1
     outputs = [last, data.draw(st.integers(len(leaves), last))]
     outer, inner, n = (data.draw(st.integers(1, 9)) for _ in range(3))
@@ -205,7 +205,7 @@ def test_operands_that_are_not_contiguous():
     """Transposed, reversed and repeated boxes are packed around each vertex; results are unpacked."""
     from nxjax.kernels.ipu.host import VertexBoxes
 
-    c, attributes = codelet([F32, F32], ["full", "full"], [Node("sub", (0, 1), F32, {})], [2], [F32], 3)
+    c, attributes = codelet([F32, F32], ["full", "full"], [CodeletNode("sub", (0, 1), F32, {})], [2], [F32], 3)
     library = Library([c], workers=6)
     x, z = np.arange(24, dtype=np.float32), np.arange(100, 124, dtype=np.float32)
     y = np.zeros(48, np.float32)
@@ -226,9 +226,9 @@ def test_sources_compile_without_warnings(built):
 
 
 def test_names_tell_expressions_apart():
-    one = codelet([F32], ["full"], [literal(1.0, F32), Node("add", (0, 1), F32, {})], [2], [F32], 4)[0]
-    two = codelet([F32], ["full"], [literal(2.0, F32), Node("add", (0, 1), F32, {})], [2], [F32], 4)[0]
-    again = codelet([F32], ["full"], [literal(1.0, F32), Node("add", (0, 1), F32, {})], [2], [F32], 9)[0]
+    one = codelet([F32], ["full"], [literal(1.0, F32), CodeletNode("add", (0, 1), F32, {})], [2], [F32], 4)[0]
+    two = codelet([F32], ["full"], [literal(2.0, F32), CodeletNode("add", (0, 1), F32, {})], [2], [F32], 4)[0]
+    again = codelet([F32], ["full"], [literal(1.0, F32), CodeletNode("add", (0, 1), F32, {})], [2], [F32], 9)[0]
     assert one != two and one == again and one.name.startswith("nx::Map_add_")
 
 
@@ -265,7 +265,12 @@ def test_cycles_are_the_published_ones():
 
     def cycles(op, leaves, kinds, dtype=F32, out=None):
         c, a = codelet(
-            leaves, kinds, [Node(op, tuple(range(len(leaves))), out or dtype, {})], [len(leaves)], [out or dtype], 1
+            leaves,
+            kinds,
+            [CodeletNode(op, tuple(range(len(leaves))), out or dtype, {})],
+            [len(leaves)],
+            [out or dtype],
+            1,
         )
         return c.cycles({"y0": (600,)}, a, BOW)
 
@@ -281,7 +286,12 @@ def test_cycles_are_the_published_ones():
 @pytest.mark.parametrize("dtype", [F32, F16, I32], ids=str)
 def test_cycles_grow(dtype):
     c, a = codelet(
-        [dtype] * 2, ["full", "row"], [Node("add", (0, 1), dtype, {}), Node("mul", (2, 0), dtype, {})], [3], [dtype], 5
+        [dtype] * 2,
+        ["full", "row"],
+        [CodeletNode("add", (0, 1), dtype, {}), CodeletNode("mul", (2, 0), dtype, {})],
+        [3],
+        [dtype],
+        5,
     )
     counts = [c.cycles({"y0": (n, 5)}, a, BOW) for n in (1, 2, 10, 50, 1000)]
     assert counts == sorted(counts) and counts[0] < counts[-1]

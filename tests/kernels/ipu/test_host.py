@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nxjax import config
 from nxjax.errors import ExecutionError, KernelError
 from nxjax.kernels.ipu import host, host_compiler
-from nxjax.kernels.ipu.expression import Node, codelet
+from nxjax.kernels.ipu.expression import CodeletNode, codelet
 from nxjax.kernels.ipu.host import Library, MeaningLibrary, Strided, VertexBoxes, available, runner
 from nxjax.kernels.ipu.spec import Attribute, Codelet, Field
 
@@ -19,7 +19,7 @@ RNG = np.random.default_rng(3)
 
 
 def cast(to=F16, source=F32):
-    return codelet([source], ["full"], [Node("convert_element_type", (0,), to, {"dtype": to})], [1], [to], 1)
+    return codelet([source], ["full"], [CodeletNode("convert_element_type", (0,), to, {"dtype": to})], [1], [to], 1)
 
 
 def halves(library, x, count=1):
@@ -309,7 +309,7 @@ def test_speed_of_small_vertices():
     """A launch of 1,472 vertices of a few elements: microseconds, not milliseconds."""
     import time
 
-    c, attributes = codelet([F32] * 2, ["full"] * 2, [Node("add", (0, 1), F32, {})], [2], [F32], 1)
+    c, attributes = codelet([F32] * 2, ["full"] * 2, [CodeletNode("add", (0, 1), F32, {})], [2], [F32], 1)
     n = 1472
     x, y = np.ones(n * 16, np.float32), np.zeros(n * 16, np.float32)
     place = lambda m: VertexBoxes(m, np.arange(n) * 16, (16,), (1,))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nxjax.lower.ipu.builder import Builder, Unsupported, collapsed, regrouped
+from nxjax.lower.ipu.builder import Builder, UnsupportedEquation, collapsed, regrouped
 from nxjax.lower.ipu.mapping import single
 from nxjax.lower.ipu.program import Boxes, Copy, VariableView
 from tests.lower.ipu.cases import TINY
@@ -70,7 +70,7 @@ def test_only_what_no_step_has_touched_is_placed():
 
 
 def test_tiles_have_no_64_bit_variables():
-    with pytest.raises(Unsupported, match="int64"):
+    with pytest.raises(UnsupportedEquation, match="int64"):
         Builder(TINY).variable((2,), np.int64)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.ipu.builder import Builder, Unsupported
+from nxjax.lower.ipu.builder import Builder, UnsupportedEquation
 from nxjax.lower.ipu.program import VariableView
 from nxjax.lower.ipu.rules.products import convolved, padded
 from nxjax.lower.ipu.rules.table import Rule
@@ -21,7 +21,9 @@ def conv_general_dilated(b: Builder, e: Equation, x: VariableView, w: VariableVi
     lhs, rhs, out = p["dimension_numbers"]
     n = len(lhs) - 2
     if n > SPATIAL:
-        raise Unsupported(f"a convolution over {n} spatial dimensions", "at most three are planned; fold the others in")
+        raise UnsupportedEquation(
+            f"a convolution over {n} spatial dimensions", "at most three are planned; fold the others in"
+        )
     holes = [d - 1 for d in p["lhs_dilation"]]
     config = [(0, 0, 0)] * len(x.shape)
     for d, (low, high), hole in zip(lhs[2:], p["padding"], holes, strict=True):

@@ -11,8 +11,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.ipu.builder import Builder, Unsupported
-from nxjax.lower.ipu.program import VariableView, While
+from nxjax.lower.ipu.builder import Builder, UnsupportedEquation
+from nxjax.lower.ipu.program import RepeatWhileTrue, VariableView
 from nxjax.lower.ipu.rules.carry import assign, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops import arithmetic, bitwise, compare, reduce
@@ -94,7 +94,7 @@ class PortableWriter:
         self, name: str, xs: Sequence[TypedView], out: Any, attrs: str = "", regions: Sequence[tuple[Any, Any]] = ()
     ) -> Any:
         if name != "stablehlo.while":
-            raise Unsupported(f"tiles have no {name.split('.')[-1]}")
+            raise UnsupportedEquation(f"tiles have no {name.split('.')[-1]}")
         b = self.b
         (_, test), (_, turn) = regions
         carry = [kept(b, x.view) for x in xs]
@@ -104,7 +104,7 @@ class PortableWriter:
             assign(b, [b.reshaped(test(self, *refs).view, (1,))], [predicate.view()])
         with b.block() as body:
             assign(b, [y.view for y in turn(self, *refs)], carry)
-        b.steps.append(While(tuple(condition), predicate, tuple(body), b.source))
+        b.steps.append(RepeatWhileTrue(tuple(condition), predicate, tuple(body), b.source))
         return tuple(refs)
 
 

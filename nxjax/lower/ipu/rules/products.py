@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.kernels.ipu import amp_cycles
 from nxjax.kernels.ipu.amp import Amp, Depthwise
-from nxjax.lower.ipu.builder import Builder, Unsupported
+from nxjax.lower.ipu.builder import Builder, UnsupportedEquation
 from nxjax.lower.ipu.mapping import grid, parts
 from nxjax.lower.ipu.plan import ConvPartition, ConvPartitionProblem, planned
 from nxjax.lower.ipu.program import (
@@ -178,7 +178,7 @@ def _working(b: Builder, dtype: np.dtype[Any], out: np.dtype[Any]) -> tuple[np.d
         dtype = np.dtype(np.int32)
     if dtype.kind in "iu":
         if out.kind == "f":
-            raise Unsupported(
+            raise UnsupportedEquation(
                 "tiles have no product of integers that sums in floats", "convert the operands to float32 first"
             )
         return dtype, np.dtype(np.int32)
