@@ -23,9 +23,9 @@ from nxjax.lower.ipu.program import (
     IpuProgram,
     NDArray,
     Repeat,
-    RepeatWhileTrue,
     Step,
     Switch,
+    While,
 )
 
 # Estimates of this model, in cycles of a tile: the supervisor's branch at the end of a loop's round; a call and its
@@ -162,7 +162,7 @@ def step_cycles(step: Step, exchange: Exchange, t: Traffic | None) -> StepCycles
         )  # fmt: skip
     if isinstance(step, Copy) and t is not None:
         return StepCycles(step, name, source, scope, 0, 0, 0.0, 0, exchange.cycles(t), 0, 0, 0, t.total)
-    if isinstance(step, (RepeatWhileTrue, Switch)):
+    if isinstance(step, (While, Switch)):
         # The value is sent to all tiles: one word in one phase.
         sent = ExchangeCycles(0, chip.sync_cycles, 1, 0)
         return StepCycles(
@@ -392,7 +392,7 @@ def count(
 
 def _open(step: Step) -> bool:
     """Whether only a run shows how often a step's bodies run."""
-    return isinstance(step, Switch) or (isinstance(step, RepeatWhileTrue) and step.turns is None)
+    return isinstance(step, Switch) or (isinstance(step, While) and step.turns is None)
 
 
 def _weighted(program: IpuProgram, counts: Mapping[int, int]) -> Iterator[tuple[Step, int]]:
@@ -405,7 +405,7 @@ def _weighted(program: IpuProgram, counts: Mapping[int, int]) -> Iterator[tuple[
                 case Repeat(body=body):
                     yield step, counts.get(id(body), 0)
                     yield from walk(body)
-                case RepeatWhileTrue(condition=condition, body=body):
+                case While(condition=condition, body=body):
                     yield from walk(condition)
                     yield step, counts.get(id(condition), 0)
                     yield from walk(body)
@@ -435,7 +435,7 @@ def _assumed(program: IpuProgram, cost: Callable[[Step], StepCycles]) -> dict[in
                 match step:
                     case Repeat(count=n, body=body):
                         found += n * length(body)
-                    case RepeatWhileTrue(condition=condition, body=body):
+                    case While(condition=condition, body=body):
                         n = 1 if step.turns is None else step.turns
                         found += (n + 1) * length(condition) + n * length(body)
                     case Switch(branches=branches):
@@ -453,7 +453,7 @@ def _assumed(program: IpuProgram, cost: Callable[[Step], StepCycles]) -> dict[in
             match step:
                 case Repeat(count=n, body=body):
                     run(body, times * n)
-                case RepeatWhileTrue(condition=condition, body=body):
+                case While(condition=condition, body=body):
                     n = 1 if step.turns is None else step.turns
                     run(condition, (n + 1) * times)
                     run(body, n * times)

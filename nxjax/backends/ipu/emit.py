@@ -14,11 +14,11 @@ from nxjax.lower.ipu.program import (
     Execute,
     IpuProgram,
     Repeat,
-    RepeatWhileTrue,
     Step,
     Switch,
     Variable,
     VariableView,
+    While,
 )
 
 
@@ -84,7 +84,7 @@ def _steps(steps: Sequence[Step], names: dict[int, str], indent: str) -> Iterato
                     yield f"{indent}copy {_view(s, names)} -> {_view(t, names)}{at}"
             case Repeat(count=count, body=body):
                 yield from held(f"repeat {count}:", body)
-            case RepeatWhileTrue(condition=condition, predicate=predicate, body=body):
+            case While(condition=condition, predicate=predicate, body=body):
                 yield from held("condition:", condition)
                 yield from held(f"while {name(predicate)}:", body)
             case Switch(index=index, branches=branches):

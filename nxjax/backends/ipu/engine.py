@@ -23,11 +23,11 @@ from nxjax.lower.ipu.program import (
     IpuProgram,
     NDArray,
     Repeat,
-    RepeatWhileTrue,
     Step,
     Switch,
     Variable,
     VariableView,
+    While,
 )
 
 
@@ -141,7 +141,7 @@ class IpuEngine:
                         repeated()
 
                 return [repeat]
-            case RepeatWhileTrue(condition=condition, predicate=predicate, body=body):
+            case While(condition=condition, predicate=predicate, body=body):
                 test, loop, holds = self._block(condition), self._block(body), self.memory[id(predicate)]
 
                 def loops() -> None:

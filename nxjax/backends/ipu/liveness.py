@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, RepeatWhileTrue, Step, Switch, Variable
+from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Step, Switch, Variable, While
 
 
 @final
@@ -19,7 +19,7 @@ class Visit:
     """A step as one path meets it: a function's steps occur once per call of it.
 
     Attributes:
-        step: an `Execute`, `Copy`, `RepeatWhileTrue` (its test) or `Switch` (its choice).
+        step: an `Execute`, `Copy`, `While` (its test) or `Switch` (its choice).
         live: variables that must be in memory while it runs, its own included; bit i is variable i.
     """
 
@@ -99,7 +99,7 @@ class Liveness:
                 reads |= bit[id(source.variable)]
                 v = target.variable
                 written[id(v)] = written.get(id(v), 0) + target.size
-        elif isinstance(step, RepeatWhileTrue):
+        elif isinstance(step, While):
             reads = bit[id(step.predicate)]
         elif isinstance(step, Switch):
             reads = bit[id(step.index)]
@@ -120,7 +120,7 @@ class Liveness:
             match step:
                 case Repeat(body=body):
                     found |= self._written(body)
-                case RepeatWhileTrue(condition=condition, body=body):
+                case While(condition=condition, body=body):
                     found |= self._written(condition) | self._written(body)
                 case Switch(branches=branches):
                     for branch in branches:
@@ -167,7 +167,7 @@ class Liveness:
                     live |= self._backward(body, live, 0, False)
                     written |= self._written(body)
                 return self._backward(body, live, written, keep)
-            case RepeatWhileTrue(condition=condition, body=body):
+            case While(condition=condition, body=body):
                 test = self._effect(step).reads
                 written |= self._written(condition) | self._written(body)
                 end, again = live | test, 0

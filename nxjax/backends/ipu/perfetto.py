@@ -6,7 +6,7 @@ import json
 from typing import Any, Final
 
 from nxjax.backends.ipu.cycles import CycleCount, StepCycles
-from nxjax.lower.ipu.program import Call, IpuProgram, Repeat, RepeatWhileTrue, Step, Switch
+from nxjax.lower.ipu.program import Call, IpuProgram, Repeat, Step, Switch, While
 
 # A run of more steps is cut off: nobody reads further, and the file would be large.
 MOST_EVENTS: Final = 100_000
@@ -33,7 +33,7 @@ def path(program: IpuProgram, cycles: CycleCount, most: int = MOST_EVENTS) -> li
         for step in steps:
             if len(found) >= most:
                 return
-            if id(step) in known and not isinstance(step, (Repeat, RepeatWhileTrue)):
+            if id(step) in known and not isinstance(step, (Repeat, While)):
                 found.append(known[id(step)][0])
             match step:
                 case Repeat(count=n, body=body):
@@ -43,7 +43,7 @@ def path(program: IpuProgram, cycles: CycleCount, most: int = MOST_EVENTS) -> li
                         run(body, entered * n)
                         if id(step) in known:
                             found.append(known[id(step)][0])
-                case RepeatWhileTrue(condition=condition, body=body):
+                case While(condition=condition, body=body):
                     tests = known[id(step)][1] if id(step) in known else 0
                     rounds = max(round(tests / max(entered, 1)) - 1, 0)
                     for i in range(rounds + 1):

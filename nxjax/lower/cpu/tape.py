@@ -2,7 +2,7 @@
 
     Buffer   memory of an argument, a result, a constant or a temporary
     Ref      a place in a buffer; inside loops it may move from turn to turn
-    Step     Call a kernel | Copy bytes | Host: run one op by its NumPy meaning | Repeat | While | Branch
+    Step     call a kernel, copy bytes, run one op by its NumPy meaning (host), repeat, while, branch
 
 Steps run in order. Two steps share no state but memory. Temporaries lie in one arena at offsets that `memory.plan`
 chose; buffers that are never alive together overlap.

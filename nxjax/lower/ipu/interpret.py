@@ -20,11 +20,11 @@ from nxjax.lower.ipu.program import (
     IpuProgram,
     NDArray,
     Repeat,
-    RepeatWhileTrue,
     Step,
     Switch,
     Variable,
     VariableView,
+    While,
 )
 
 GARBAGE = 0xA5
@@ -88,7 +88,7 @@ class IpuInterpreter:
                 case Repeat():
                     for _ in range(step.count):
                         self.steps(step.body)
-                case RepeatWhileTrue():
+                case While():
                     self.steps(step.condition)
                     while bool(self._scalar(step.predicate)):
                         self.steps(step.body)

@@ -262,7 +262,7 @@ class Repeat:
 
 @final
 @dataclass(frozen=True, eq=False)
-class RepeatWhileTrue:
+class While:
     """``condition``, then, as long as ``predicate`` (one bool) holds, ``body`` and ``condition`` again.
 
     ``turns``: how often, where that is known before it runs.
@@ -293,7 +293,7 @@ class Call:
     function: str
 
 
-Step = Execute | Copy | Repeat | RepeatWhileTrue | Switch | Call
+Step = Execute | Copy | Repeat | While | Switch | Call
 
 
 @final
@@ -354,7 +354,7 @@ def touched(step: Step) -> Iterator[Variable]:
             for source, target in step.pairs:
                 yield source.variable
                 yield target.variable
-        case RepeatWhileTrue():
+        case While():
             yield step.predicate
         case Switch():
             yield step.index
@@ -367,7 +367,7 @@ def inside(step: Step) -> Sequence[tuple[Step, ...]]:
     match step:
         case Repeat():
             return (step.body,)
-        case RepeatWhileTrue():
+        case While():
             return (step.condition, step.body)
         case Switch():
             return step.branches

@@ -19,11 +19,11 @@ from nxjax.lower.ipu.program import (
     Group,
     IpuProgram,
     NDArray,
-    RepeatWhileTrue,
     Step,
     Switch,
     Variable,
     VariableView,
+    While,
     inside,
 )
 
@@ -64,7 +64,7 @@ class _Verifier:
                     self._execute(step)
                 case Copy():
                     self._copy(step)
-                case RepeatWhileTrue():
+                case While():
                     p = step.predicate
                     _need(p.size == 1 and p.dtype == np.bool_, "a predicate is not one bool", p.name)
                 case Switch():

@@ -14,10 +14,10 @@ from nxjax.lower.ipu.program import (
     Group,
     IpuProgram,
     Repeat,
-    RepeatWhileTrue,
     Switch,
     Variable,
     VariableView,
+    While,
 )
 from tests.backends.ipu.toys import Less, add, boxes, toy_system, variable
 
@@ -91,7 +91,7 @@ def programs(draw, tiles: int = 4) -> IpuProgram:
                 start, condition, p = counter(draw(st.integers(0, 2)))
                 steps += start
                 # What the body writes may not have been written.
-                steps.append(RepeatWhileTrue(condition, p, block(set(written), depth - 1)))
+                steps.append(While(condition, p, block(set(written), depth - 1)))
             elif kind == "switch":
                 nonlocal count
                 count += 1

@@ -24,9 +24,9 @@ from nxjax.lower.ipu.program import (
     Group,
     IpuProgram,
     Repeat,
-    RepeatWhileTrue,
     Switch,
     Variable,
+    While,
 )
 from tests.backends.ipu.toys import Add, Less, Sum, add, boxes, toy_system, variable
 
@@ -105,7 +105,7 @@ def loops() -> IpuProgram:
     steps = (
         Copy(((zero.view(), i.view()),)),
         Repeat(3, (Call("f"),)),
-        RepeatWhileTrue((less,), p, work),
+        While((less,), p, work),
         Switch(zero, ((add(a, y),), (add(a, y), add(a, y)))),
     )
     return IpuProgram("loops", toy_system(), (x,), (y,), steps, {"f": (add(x, a),)})

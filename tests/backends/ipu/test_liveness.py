@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nxjax.backends.ipu.arena import allocate
 from nxjax.backends.ipu.liveness import Liveness
-from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, RepeatWhileTrue, Switch
+from nxjax.lower.ipu.program import Call, Copy, Execute, IpuProgram, Repeat, Switch, While
 from tests.backends.ipu.programs import SIZE, programs
 from tests.backends.ipu.toys import add, toy_system, variable
 
@@ -32,7 +32,7 @@ def effects(step):
             writes.add(id(t.variable))
             size[id(t.variable)] = t.variable.size
             elements.setdefault(id(t.variable), set()).update(range(t.offset, t.offset + t.size))
-    elif isinstance(step, RepeatWhileTrue):
+    elif isinstance(step, While):
         reads.add(id(step.predicate))
     elif isinstance(step, Switch):
         reads.add(id(step.index))
@@ -62,7 +62,7 @@ class Graph:
                     before = self.body(step.body, before)
                     if step.count > 1:
                         self.edges += [(p, first) for p in before]
-            elif isinstance(step, RepeatWhileTrue):
+            elif isinstance(step, While):
                 first = len(self.steps)
                 test = self.node(step, self.body(step.condition, before))
                 self.edges += [(p, first) for p in self.body(step.body, test)]

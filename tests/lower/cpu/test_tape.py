@@ -33,7 +33,8 @@ def program():
 def test_every_step_is_walked_once():
     p = program()
     names = [type(s).__name__ for s in walk(p.steps)]
-    assert names == ["Repeat", "Call", "While", "Copy", "Copy", "Branch", "Copy", "Call"]
+    kinds = ["Repeat", "Call", "While", "Copy", "Copy", "Branch", "Copy", "Call"]
+    assert names == [f"{kind}Step" for kind in kinds]
     assert len(list(p.calls())) == 2
 
 

@@ -9,7 +9,7 @@ import nxjax as nx
 from nxjax.errors import ProgramError
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.mapping import single
-from nxjax.lower.ipu.program import Boxes, Call, Copy, FieldConnection, IpuProgram, RepeatWhileTrue, Switch, Variable
+from nxjax.lower.ipu.program import Boxes, Call, Copy, FieldConnection, IpuProgram, Switch, Variable, While
 from nxjax.lower.ipu.verify import verify
 from tests.lower.ipu.cases import TINY, normal
 
@@ -114,7 +114,7 @@ def test_copies():
 def test_control():
     v = Variable("v", (1,), np.dtype(np.float32), single((1,)))
     add = lambda step: lambda p: setattr(p, "steps", (*p.steps, step))
-    broken("one bool", add(RepeatWhileTrue((), v, ())))
+    broken("one bool", add(While((), v, ())))
     broken("one int32", add(Switch(v, ((), ()))))
     broken("no such function", add(Call("f")))
 

@@ -1,4 +1,4 @@
-"""Loops and choices as steps: `scan` (Repeat), `while` (While), `cond` (Branch).
+"""Loops and choices as steps: `scan` (`RepeatStep`), `while` (`WhileStep`), `cond` (`BranchStep`).
 
 A carry has one place, which each turn overwrites when everything it gives has been computed; slices of xs and rows of
 ys are places that move from turn to turn, so that nothing is sliced or stacked; products that can be one for all turns

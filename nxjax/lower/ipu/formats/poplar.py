@@ -24,12 +24,12 @@ from nxjax.lower.ipu.program import (
     MappedRegion,
     NDArray,
     Repeat,
-    RepeatWhileTrue,
     Shape,
     Step,
     Switch,
     Variable,
     VariableView,
+    While,
 )
 
 # NumPy dtype -> Poplar's type, and the C++ type of its elements in a table.
@@ -142,7 +142,7 @@ class _Writer:
             case Repeat():
                 body = self.block(step.body, self.fresh())
                 self.line(f"{to}.add(poplar::program::Repeat({step.count}, {body}));")
-            case RepeatWhileTrue():
+            case While():
                 condition, body = (self.block(b, self.fresh()) for b in (step.condition, step.body))
                 predicate = f"{self.name(step.predicate)}[0]"
                 self.line(f"{to}.add(poplar::program::RepeatWhileTrue({condition}, {predicate}, {body}));")

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder
-from nxjax.lower.ipu.program import Repeat, RepeatWhileTrue, Step, Switch, Variable, VariableView, row_major
+from nxjax.lower.ipu.program import Repeat, Step, Switch, Variable, VariableView, While, row_major
 from nxjax.lower.ipu.rules.carry import assign, copied, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.lower.ipu.rules.take import put, table_pieces, take
@@ -37,7 +37,7 @@ def while_(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ..
         copied(b, [(b.reshaped(test, (1,)), predicate.view())])
     with b.block() as body:
         assign(b, b.program(loop.body, operands.body_inputs), operands.carry)
-    b.steps.append(RepeatWhileTrue(tuple(condition), predicate, tuple(body), b.source, trip_count(e)))
+    b.steps.append(While(tuple(condition), predicate, tuple(body), b.source, trip_count(e)))
     return tuple(operands.carry)
 
 

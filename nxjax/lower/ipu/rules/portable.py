@@ -12,7 +12,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.lower.ipu.builder import Builder, UnsupportedEquation
-from nxjax.lower.ipu.program import RepeatWhileTrue, VariableView
+from nxjax.lower.ipu.program import VariableView, While
 from nxjax.lower.ipu.rules.carry import assign, kept
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops import arithmetic, bitwise, compare, reduce
@@ -104,7 +104,7 @@ class PortableWriter:
             assign(b, [b.reshaped(test(self, *refs).view, (1,))], [predicate.view()])
         with b.block() as body:
             assign(b, [y.view for y in turn(self, *refs)], carry)
-        b.steps.append(RepeatWhileTrue(tuple(condition), predicate, tuple(body), b.source))
+        b.steps.append(While(tuple(condition), predicate, tuple(body), b.source))
         return tuple(refs)
 
 

@@ -17,25 +17,26 @@ from nxjax.config import config
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 config.update("num_threads", 2)
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.lower.cpu.tape import Buffer, Call, Copy, Counter, Ref, Repeat, While
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, Counter, Ref, RepeatStep, WhileStep
 from tests.backends.cpu.native.kernels import Affine, Busy, Less
 from tests.backends.cpu.native.test_tape import machine, program, temp
 r = runtime()
 x, y, t = Buffer(8, "input", 0), Buffer(8, "output", 0), temp(20_000)
-first = [Copy(Ref(x), Ref(y), 8)]
+first = [CopyStep(Ref(x), Ref(y), 8)]
 def wait(turns):
     flag = temp(1)
-    return While([Call(Less(turns), (Ref(y),), (Ref(flag),))], Ref(flag), [Call(Affine(1, 1, 1), (Ref(y),), (Ref(y),))])
+    condition, body = CallStep(Less(turns), (Ref(y),), (Ref(flag),)), CallStep(Affine(1, 1, 1), (Ref(y),), (Ref(y),))
+    return WhileStep([condition], Ref(flag), [body])
 def endless_while():
     # Ends at once where the argument is 10**18.
-    return program([*first, Copy(Ref(y), Ref(t), 8), wait(10**18)], [x], [y])
+    return program([*first, CopyStep(Ref(y), Ref(t), 8), wait(10**18)], [x], [y])
 def endless_repeat():
     c = Counter(10**12)
-    return program([*first, Repeat(c, [Call(Affine(1, 1, 0), (Ref(y),), (Ref(y),))])], [x], [y])
+    return program([*first, RepeatStep(c, [CallStep(Affine(1, 1, 0), (Ref(y),), (Ref(y),))])], [x], [y])
 def long_kernel():
     # Half a minute in one kernel of many items.
     z = Buffer(8 * 10**5, "output", 1)
-    return program([*first, Call(Busy(10**5, 10**5), (), (Ref(z),))], [x], [y, z])
+    return program([*first, CallStep(Busy(10**5, 10**5), (), (Ref(z),))], [x], [y, z])
 def settle():
     # The helper has its scratch, which it keeps; on a busy machine it may come too late for many regions.
     from tests.backends.cpu.native.test_threads import busy
@@ -107,7 +108,7 @@ def handler(*_):
 signal.signal(signal.SIGALRM, handler)
 z = Buffer(8 * 400, "output", 1)
 turns = 3_000_000
-run = machine(program([*first, Call(Busy(400, turns), (), (Ref(z),))], [x], [y, z]))
+run = machine(program([*first, CallStep(Busy(400, turns), (), (Ref(z),))], [x], [y, z]))
 signal.setitimer(signal.ITIMER_REAL, 0.02)
 got = run(np.array([5]))
 one = Busy(3, turns)
