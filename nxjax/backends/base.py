@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
 
 from nxjax.errors import ParameterError, Shown
-from nxjax.trace.array import Buffer, DeviceArray
+from nxjax.trace.array import DeviceArray, DeviceBuffer
 from nxjax.trace.core import Op
 from nxjax.trace.mesh import Mesh
 from nxjax.trace.program import Program
@@ -296,15 +296,15 @@ class Backend(Shown, ABC):
         """The text that `compile_placed` starts from."""
         return self.lower(program, donate)
 
-    def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
+    def put(self, x: DeviceArray, sharding: Sharding) -> DeviceBuffer | None:
         """The elements of ``x`` laid out by ``sharding`` over this backend's devices; None: host memory will do."""
         return None
 
-    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> DeviceBuffer:
         """One array of blocks (NumPy, or buffers), one for each device of this process."""
         raise ParameterError(f"{self.name}: has no arrays over several devices")
 
-    def blocks(self, buffer: Buffer) -> list[Buffer]:
+    def blocks(self, buffer: DeviceBuffer) -> list[DeviceBuffer]:
         """The parts of a buffer over several devices, one for each device of this process."""
         return [buffer]
 

@@ -26,7 +26,7 @@ LARGE: Final = 1 << 18
 DEEP: Final = 1 << 13
 
 
-class Buffer(Protocol):
+class DeviceBuffer(Protocol):
     """What an executor leaves behind: an opaque handle that can become NumPy."""
 
     def to_numpy(self) -> NDArray: ...
@@ -43,11 +43,11 @@ class DeviceArray(Array):
 
     __slots__ = ("_data", "buffer", "place", "type")
     _data: NDArray | None
-    buffer: Buffer | None
+    buffer: DeviceBuffer | None
     place: Sharding | None
 
     def __init__(
-        self, data: NDArray | None, type: ArrayType, buffer: Buffer | None = None, place: Sharding | None = None
+        self, data: NDArray | None, type: ArrayType, buffer: DeviceBuffer | None = None, place: Sharding | None = None
     ) -> None:
         self._data = data
         self.type = type

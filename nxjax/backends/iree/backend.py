@@ -19,7 +19,7 @@ from nxjax.backends.iree.buffers import IreeBuffer, held
 from nxjax.backends.iree.programs import compiled, put, refusal, text_of
 from nxjax.backends.iree.session import IreeSession
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.trace.array import Buffer, DeviceArray
+from nxjax.trace.array import DeviceArray, DeviceBuffer
 from nxjax.trace.core import Op
 from nxjax.trace.program import Equation, Program, Var
 from nxjax.trace.sharding import Sharding
@@ -170,14 +170,14 @@ class VulkanBackend(Backend):
 
     # --- arrays ---
 
-    def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
+    def put(self, x: DeviceArray, sharding: Sharding) -> DeviceBuffer | None:
         device: Any = next(iter(sharding.device_list))
         if sharding.num_devices > 1:
             raise ParameterError("vulkan: an array is on one device", got=f"{sharding.num_devices} devices")
 
         return put(x, self.choice(device), self.session(device.id), self.name)
 
-    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> DeviceBuffer:
         block = blocks[0]
         data = None if isinstance(block, IreeBuffer) else block
         return held(DeviceArray(data, type, None if data is not None else block), self.session(), self.name)

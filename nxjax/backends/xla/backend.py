@@ -18,7 +18,7 @@ from nxjax.backends.xla.client import Client
 from nxjax.backends.xla.executable import PlacedExecutable, XlaExecutable, compile_text, moved
 from nxjax.backends.xla.rows import ROWS
 from nxjax.lower.stablehlo.builder import Row, lower
-from nxjax.trace.array import Buffer, DeviceArray
+from nxjax.trace.array import DeviceArray, DeviceBuffer
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import Sharding
 from nxjax.trace.types import ArrayType
@@ -107,16 +107,16 @@ class ClientBackend(Backend):
     def lower_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> str:
         return _lowered(self.platform, program, donate, assignment)[0]
 
-    def put(self, x: DeviceArray, sharding: Sharding) -> Buffer | None:
+    def put(self, x: DeviceArray, sharding: Sharding) -> DeviceBuffer | None:
         return moved(self._client, x, sharding)
 
-    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> Buffer:
+    def assemble(self, blocks: Sequence[Any], type: ArrayType, sharding: Sharding) -> DeviceBuffer:
         raws = [b.raw if isinstance(b, XlaBuffer) else b for b in blocks]
         c = self._client
         raw = c.put_blocks(raws, type, sharding)
         return XlaBuffer(raw, type) if sharding.num_devices == 1 else ShardedBuffer(raw, type, sharding, c)
 
-    def blocks(self, buffer: Buffer) -> list[Buffer]:
+    def blocks(self, buffer: DeviceBuffer) -> list[DeviceBuffer]:
         return list(buffer.shards()) if isinstance(buffer, ShardedBuffer) else [buffer]
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
