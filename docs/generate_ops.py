@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nxjax.ops
 import nxjax.transforms
-from nxjax.ops.base import Composite, Differentiable, Elementwise, LinearOp, Nondifferentiable
+from nxjax.ops.base import CompositeOp, Differentiable, Elementwise, LinearOp, Nondifferentiable
 from nxjax.trace.core import OPS, Op
 
 PAGE = Path(__file__).parent / "ops.md"
@@ -89,7 +89,7 @@ def batch(op: Op) -> str:
 
 
 def stablehlo(op: Op, row: bool) -> str:
-    if op.has("stablehlo") and not (isinstance(op, Composite) and not own(op, "stablehlo")):
+    if op.has("stablehlo") and not (isinstance(op, CompositeOp) and not own(op, "stablehlo")):
         return written(op, "stablehlo")
     if op.has("expand"):
         return "expand"
@@ -118,7 +118,7 @@ def ipu(op: Op) -> str:
 def cells(op: Op, rows: set[str]) -> Iterator[str]:
     yield written(op, "infer")
     if op.has("eval"):
-        yield "expand" if isinstance(op, Composite) and not own(op, "eval") else written(op, "eval")
+        yield "expand" if isinstance(op, CompositeOp) and not own(op, "eval") else written(op, "eval")
     else:
         yield "expand" if op.has("expand") else "none: runs compiled" if op.nested else ""
     yield derivative(op)

@@ -115,7 +115,7 @@ reduce_and = _over_axes(reduces.reduce_and)
 reduce_or = _over_axes(reduces.reduce_or)
 reduce_xor = _over_axes(reduces.reduce_xor)
 
-_MONOIDS: dict[Any, reduces.Reduce] = {
+_MONOIDS: dict[Any, reduces.ReduceOp] = {
     elementwise.add: reduces.reduce_sum,
     elementwise.mul: reduces.reduce_prod,
     elementwise.max: reduces.reduce_max,
@@ -126,7 +126,7 @@ _MONOIDS: dict[Any, reduces.Reduce] = {
 }
 
 
-def _is_identity(op: reduces.Reduce, start: Array) -> bool:
+def _is_identity(op: reduces.ReduceOp, start: Array) -> bool:
     if isinstance(start, Tracer):
         return False
     return bool(start.numpy() == np.asarray(op.identity(start.dtype)).astype(start.dtype))

@@ -465,7 +465,7 @@ class Composed(SameType):
         return ops.convert_element_type(self.composed(*wide, **params), dtype=dtype)
 
 
-class Composite(Op):
+class CompositeOp(Op):
     """Known by its `expand` alone, and still one equation: a device may match it whole.
 
     `infer`, `eval` and the portable lowering follow from the expansion; forward mode and batching of one that defines

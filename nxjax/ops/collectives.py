@@ -47,7 +47,7 @@ Names = tuple[Any, ...]
 Groups = tuple[tuple[int, ...], ...] | None
 
 
-class Collective(Op):
+class CollectiveOp(Op):
     """Answered per axis by `batch_axis`; other batch dimensions go along."""
 
     aliases = {"axes": "axis_names", "axis_name": "axis_names", "axis_index_groups": "groups"}
@@ -100,7 +100,7 @@ def per_group(
 # --- reductions ---
 
 
-class Reduction(Collective):
+class AllReduce(CollectiveOp):
     """All elements of the axis combined into one; the shape stays."""
 
     allowed: ClassVar[frozenset[dtypes.DType]] = dtypes.NUMBER
@@ -133,7 +133,7 @@ class Reduction(Collective):
         return b.all_reduce(self.hlo, x, axis_names, groups)
 
 
-class Sum(LinearOp, Reduction):
+class AllReduceSum(LinearOp, AllReduce):
     """Sum over the axes. Abstract: what its transpose is depends on what the types say."""
 
     def combined(self, x: Array, dim: int) -> Array:
@@ -144,7 +144,7 @@ class Sum(LinearOp, Reduction):
 
 
 @final
-class Psum(Sum):
+class Psum(AllReduceSum):
     """Sum over the axes; every device, or element of the axis, gets the sum."""
 
     name = "psum"
@@ -154,7 +154,7 @@ class Psum(Sum):
 
 
 @final
-class PsumInvariant(Sum):
+class PsumInvariant(AllReduceSum):
     """Sum over mesh axes, one value for all devices along them."""
 
     name = "psum_invariant"
@@ -167,7 +167,7 @@ class PsumInvariant(Sum):
         return (pvary(ct, axis_names=axis_names),)
 
 
-class Extremum(Reduction):
+class Extremum(AllReduce):
     """Maximum or minimum; its derivative is that of the extremum of all gathered values."""
 
     allowed = dtypes.NUMERIC - dtypes.COMPLEX
@@ -199,7 +199,7 @@ class Extremum(Reduction):
 # --- ops that move values ---
 
 
-class _Moving(LinearOp, Collective):
+class _Moving(LinearOp, CollectiveOp):
     """``dimensions`` names the parameters that are dimensions of the operand, or of the result."""
 
     dimensions: ClassVar[tuple[str, ...]]
@@ -339,7 +339,7 @@ class AllToAll(_Moving):
 
 
 @final
-class Ppermute(LinearOp, Collective):
+class Ppermute(LinearOp, CollectiveOp):
     """Element ``target`` gets the value of element ``source`` for every pair of ``perm``; the others get zeros."""
 
     name = "ppermute"
@@ -375,7 +375,7 @@ class Ppermute(LinearOp, Collective):
 
 
 @final
-class Pvary(LinearOp, Collective):
+class Pvary(LinearOp, CollectiveOp):
     """The value itself, taken from here on as one that may vary along mesh axes."""
 
     name = "pvary"
@@ -396,7 +396,7 @@ class Pvary(LinearOp, Collective):
 
 
 @final
-class AxisIndex(Nondifferentiable, Collective):
+class AxisIndex(Nondifferentiable, CollectiveOp):
     """The element's own position along the axis."""
 
     name = "axis_index"

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, check_dtype, equal_dtypes, like, move_batch, require
+from nxjax.ops.base import CompositeOp, check_dtype, equal_dtypes, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.composite_softmax import softmax
@@ -26,7 +26,7 @@ Window = tuple[int, int] | None
 
 
 @final
-class DotProductAttention(Composite):
+class DotProductAttention(CompositeOp):
     """softmax(query key^T * scale + bias) value, head by head.
 
     Operands: query [B, T, N, H], key and value [B, S, K, H], then bias and mask (bool, False is left out) if

@@ -12,7 +12,7 @@ from typing import Any, final
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, mul, rsqrt, square, sub
 from nxjax.ops.base import (
-    Composite,
+    CompositeOp,
     check_counted_axes,
     check_counted_axis,
     check_dtype,
@@ -50,7 +50,7 @@ def _check_parameters(op: Op, x: ArrayType, axis: Axes, parameters: Sequence[Arr
             )
 
 
-class OverAxes(Composite):
+class OverAxes(CompositeOp):
     """Operand, then parameters that have the shape of its ``axis``; result of the operand's type."""
 
     def infer(self, x: ArrayType, /, *parameters: ArrayType, axis: Axes, epsilon: float) -> ArrayType:
@@ -146,7 +146,7 @@ class RmsNorm(OverAxes):
 
 
 @final
-class BatchNormInference(Composite):
+class BatchNormInference(CompositeOp):
     """(x - mean) / sqrt(variance + epsilon) * scale + offset, with one parameter per entry of ``axis``.
 
     Ioffe and Szegedy, "Batch normalization" (2015), with statistics given.

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Composite, NDArray, Nondifferentiable, check_counted_axis, check_dtype, require
+from nxjax.ops.base import CompositeOp, NDArray, Nondifferentiable, check_counted_axis, check_dtype, require
 from nxjax.ops.compare import eq
 from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
@@ -18,7 +18,7 @@ from nxjax.trace.types import ArrayType, Shape
 
 
 @final
-class OneHot(Nondifferentiable, Composite):
+class OneHot(Nondifferentiable, CompositeOp):
     """1 where the index along the new ``axis`` is the operand's value, else 0; values out of range give zeros."""
 
     name = "one_hot"

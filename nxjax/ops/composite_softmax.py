@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.ops.arithmetic import add, div, mul, sub
 from nxjax.ops.base import (
-    Composite,
+    CompositeOp,
     Differentiable,
     KeepsAxis,
     NDArray,
@@ -37,7 +37,7 @@ def along(reduction: Any, x: Array, axis: int) -> Array:
     return broadcast_in_dim(reduction(x, axes=(axis,)), shape=x.shape, broadcast_dimensions=kept)
 
 
-class AlongAxis(Differentiable, KeepsAxis, Composite):
+class AlongAxis(Differentiable, KeepsAxis, CompositeOp):
     """One float operand and one ``axis``, which is counted from the front; result of the operand's type."""
 
     def infer(self, x: ArrayType, /, *, axis: int) -> ArrayType:
@@ -93,7 +93,7 @@ class LogSoftmax(AlongAxis):
 
 
 @final
-class LogSumExp(Differentiable, RemovesAxes, Composite):
+class LogSumExp(Differentiable, RemovesAxes, CompositeOp):
     """log(sum(exp(x))) over ``axes``, with the largest element taken out first; -inf for no elements."""
 
     name = "logsumexp"

@@ -13,7 +13,7 @@ from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, le
 from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
-from nxjax.ops.quant_base import FLOAT32, Quantized
+from nxjax.ops.quant_base import FLOAT32, QuantizedOp
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     broadcast_blocks,
@@ -32,7 +32,7 @@ from nxjax.trace.types import ArrayType, Shape
 
 
 @final
-class QuantizeDequantize(Quantized, Elementwise):
+class QuantizeDequantize(QuantizedOp, Elementwise):
     """The nearest value on ``grid``, halves away from zero; values outside go to its ends.
 
     Tangents pass where ``x`` lies within the grid's ends (TensorFlow's ``fake_quant_with_min_max_args_gradient``).
@@ -69,7 +69,7 @@ class QuantizeDequantize(Quantized, Elementwise):
 
 
 @final
-class Requantize(Quantized, Elementwise):
+class Requantize(QuantizedOp, Elementwise):
     """A value of one grid on another, by integer arithmetic; ``lo, hi`` clamp it (the relu family)."""
 
     name = "requantize"

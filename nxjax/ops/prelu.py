@@ -13,7 +13,7 @@ from nxjax.ops.compare import ge
 from nxjax.ops.convert import cast
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import prelu as fixed_prelu
-from nxjax.ops.quant_base import Quantized, sum_tangents
+from nxjax.ops.quant_base import QuantizedOp, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import rescale_static, to_output_grid, wrap_int32
 from nxjax.ops.select import select_n
@@ -47,7 +47,7 @@ class Prelu(Differentiable, Elementwise):
 
 
 @final
-class QPrelu(Quantized, Elementwise):
+class QPrelu(QuantizedOp, Elementwise):
     """Quantized PReLU; both branches are rescaled on their own (TFLite's PRELU)."""
 
     name = "qprelu"

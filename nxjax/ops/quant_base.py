@@ -23,7 +23,7 @@ STORED: Final = (dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16)
 FLOAT32 = frozenset((dtypes.float32,))
 
 
-class Quantized(Op):
+class QuantizedOp(Op):
     """``operands`` names the grid parameter of each leading operand, ``result`` that of the result."""
 
     absorbs_nan = True

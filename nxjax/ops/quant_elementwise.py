@@ -16,7 +16,7 @@ from nxjax.ops.convert import cast
 from nxjax.ops.fixed import elementwise as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
-from nxjax.ops.quant_base import Quantized, sum_tangents
+from nxjax.ops.quant_base import QuantizedOp, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import all_grid_integers, look_up, rescale_static, to_output_grid, wrap_int32
 from nxjax.trace import dtypes
@@ -24,7 +24,7 @@ from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op
 from nxjax.trace.types import ArrayType
 
 
-class _Binary(Quantized, Elementwise):
+class _Binary(QuantizedOp, Elementwise):
     """Two operands of one shape, each on its grid."""
 
     operands = ("x_grid", "y_grid")
@@ -148,7 +148,7 @@ def has_table(function: str) -> bool:
 
 
 @final
-class QUnary(Quantized, Elementwise):
+class QUnary(QuantizedOp, Elementwise):
     """Quantized function of one operand, by its name; the integer meaning is `fixed.functions.unary`.
 
     ``parameters`` are pairs of name and value (``alpha`` of leaky_relu, ``approximate`` of gelu).

@@ -29,7 +29,7 @@ from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, fre
 from nxjax.ops.fake_quantize import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
-from nxjax.ops.quant_base import Quantized, sum_tangents
+from nxjax.ops.quant_base import QuantizedOp, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
@@ -115,7 +115,7 @@ def sums_to_grid(
     return to_output_grid(scaled, y_grid, lo, hi)
 
 
-class WeightedProduct(Quantized):
+class WeightedProduct(QuantizedOp):
     """x with weights: the operands are (x, w, w_scale, b). Parameters that are not spelled out are the product's."""
 
     kind: ClassVar[Kind]
@@ -457,7 +457,7 @@ def _features(x: Array, axis: int, start: int, stop: int, groups: int) -> Array:
 
 
 @final
-class QMatmul(Quantized):
+class QMatmul(QuantizedOp):
     """Quantized `dot_general` of two activations."""
 
     name = "qmatmul"

@@ -16,7 +16,7 @@ from nxjax.ops.convert import cast
 from nxjax.ops.fixed import reduce as fixed
 from nxjax.ops.fixed.elementwise import scale_of
 from nxjax.ops.fixed.point import quantize_multiplier
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import clipped, rescale_by, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
@@ -29,7 +29,7 @@ from nxjax.trace.types import ArrayType, Shape
 Axes = tuple[int, ...]
 
 
-class _Total(RemovesAxes, Quantized):
+class _Total(RemovesAxes, QuantizedOp):
     """A sum over axes, rescaled."""
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
@@ -94,7 +94,7 @@ class QSum(_Total):
 
 
 @final
-class QAvgPool(Quantized):
+class QAvgPool(QuantizedOp):
     """Mean of each window, rounded to the grid of the operand; padding is not counted.
 
     Windows, strides and padding have one entry per dimension of x, as in `reduce_window_sum`.

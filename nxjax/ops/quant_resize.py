@@ -13,7 +13,7 @@ from nxjax.ops.bitwise import shift_right_arithmetic
 from nxjax.ops.compare import gt
 from nxjax.ops.convert import cast
 from nxjax.ops.fixed.resize import ONE, fixed_positions, resize_bilinear
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.resize import resize, row_of, taken_along
 from nxjax.ops.select import select_n
@@ -25,7 +25,7 @@ Pair = tuple[int, int]
 
 
 @final
-class QResize(Quantized):
+class QResize(QuantizedOp):
     """Quantized `resize`, linear, along two dimensions; the grid stays."""
 
     name = "qresize"

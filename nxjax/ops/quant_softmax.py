@@ -17,7 +17,7 @@ from nxjax.ops.fixed.functions import lookup
 from nxjax.ops.fixed.point import divide_by_power, quantize_multiplier, rescale
 from nxjax.ops.fixed.series import raw
 from nxjax.ops.fixed.softmax import SUM_BITS, check_softmax, exps_of, softmax, softmax_grid, tables16
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import clipped, take_row
 from nxjax.ops.reduce import reduce_max, reduce_sum
@@ -91,7 +91,7 @@ def _one_over_one_plus(a: Array) -> Array:
 
 
 @final
-class QSoftmax(KeepsAxis, Quantized):
+class QSoftmax(KeepsAxis, QuantizedOp):
     """Quantized softmax along ``axis``; the result's grid is `fixed.softmax.softmax_grid`."""
 
     name = "qsoftmax"

@@ -35,7 +35,7 @@ from nxjax.trace.sums import summed
 from nxjax.trace.types import ArrayType
 
 
-class Reduce(RemovesAxes, Combining):
+class ReduceOp(RemovesAxes, Combining):
     """Combines the elements along ``axes``, which disappear from the shape."""
 
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
@@ -57,7 +57,7 @@ class Reduce(RemovesAxes, Combining):
 
 
 @final
-class ReduceSum(LinearOp, Reduce):
+class ReduceSum(LinearOp, ReduceOp):
     """Sum along ``axes``. float16 and bfloat16 accumulate in float32."""
 
     name = "reduce_sum"
@@ -75,7 +75,7 @@ class ReduceSum(LinearOp, Reduce):
 
 
 @final
-class ReduceProd(Reduce):
+class ReduceProd(ReduceOp):
     """Product along ``axes``."""
 
     name = "reduce_prod"
@@ -173,7 +173,7 @@ def scaled(x: Array, e: Array) -> Array:
     return x
 
 
-class _Extremum(Reduce):
+class _Extremum(ReduceOp):
     """NaN wins. The tangent is the mean of those of the elements that attain the extremum."""
 
     makes_nan = False
@@ -195,7 +195,7 @@ class _Extremum(Reduce):
         return y, div(reduce_sum(mul(t, attained), axes=axes), reduce_sum(attained, axes=axes))
 
 
-class _Logic(Nondifferentiable, Reduce):
+class _Logic(Nondifferentiable, ReduceOp):
     """Bit by bit, of booleans by their truth."""
 
     allowed = dtypes.BITS
@@ -239,6 +239,6 @@ reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``."
 reduce_xor = declared(
     _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", combiner=xor, ufunc=np.bitwise_xor
 )
-REDUCTIONS: Final[tuple[Reduce, ...]] = (
+REDUCTIONS: Final[tuple[ReduceOp, ...]] = (
     reduce_sum, reduce_prod, reduce_max, reduce_min, reduce_and, reduce_or, reduce_xor
 )  # fmt: skip

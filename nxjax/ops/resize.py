@@ -11,7 +11,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, check_counted_axes, check_dtype, require
+from nxjax.ops.base import CompositeOp, check_counted_axes, check_dtype, require
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.fixed.resize import nearest_index, real_positions
 from nxjax.ops.indexing import gather
@@ -42,7 +42,7 @@ def row_of(weights: np.ndarray[Any, Any], axis: int, x: Array) -> Array:
 
 
 @final
-class Resize(Composite):
+class Resize(CompositeOp):
     """``x`` with ``sizes`` in dimensions ``axes``; result element i lies at ``(i + 1/2) * old / new - 1/2`` of x."""
 
     name = "resize"

@@ -12,7 +12,7 @@ from nxjax.ad_checkpoint import checkpoint_name
 from nxjax.experimental import checkify as c
 from nxjax.lower.ipu.wide import in_words
 from nxjax.ops import base, vocabulary
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.trace import dtypes
 from nxjax.trace.text import parse_program
 from nxjax.transforms.checkify import OOBError
@@ -110,6 +110,6 @@ def test_every_op_that_takes_indices_has_a_check_of_them():
     takes = {
         op
         for op in vocabulary.every().values()
-        if {"indices", "starts"} & {*inspect.signature(op.infer).parameters} and not isinstance(op, Quantized)
+        if {"indices", "starts"} & {*inspect.signature(op.infer).parameters} and not isinstance(op, QuantizedOp)
     }
     assert takes == {op for op, (kind, _) in CHECKS.items() if kind is OOBError}

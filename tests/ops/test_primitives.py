@@ -9,7 +9,7 @@ from nxjax.kernels.ipu import expression_ops
 from nxjax.ops import vocabulary
 from nxjax.ops.base import Elementwise
 from nxjax.ops.primitives import DECOMPOSED, PRIMITIVES, decomposition
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -86,7 +86,7 @@ def test_rows_of_a_device_have_a_reason():
 def test_every_other_op_is_made_of_them():
     """By its decomposition, or by rows where there is none."""
     for name, op in EVERY.items():
-        if isinstance(op, Elementwise) and not isinstance(op, Quantized) and name not in PRIMITIVES:
+        if isinstance(op, Elementwise) and not isinstance(op, QuantizedOp) and name not in PRIMITIVES:
             assert op.has("expand") or name in REASONS, name
 
 

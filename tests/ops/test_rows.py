@@ -12,7 +12,7 @@ import pytest
 import nxjax as nx
 from nxjax.errors import DtypeError, NxError, ProgramError, UnsupportedOpsError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import Composite, Face, declared
+from nxjax.ops.base import CompositeOp, Face, declared
 from nxjax.ops.elementary import Composed, Smooth, atan, sinh
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace.core import OPS, Array
@@ -147,7 +147,7 @@ def test_files_that_name_a_function():
 def test_what_a_class_says_of_public_functions_is_not_ignored():
     for fact, value in {"numpy": Face("example"), "lax": Face("example"), "example": ("1.0", "1.0")}.items():
         with pytest.raises(NxError, match="derive from Unary, Binary or Composed") as caught:
-            type("Example", (Composite,), {"name": "example", fact: value})
+            type("Example", (CompositeOp,), {"name": "example", fact: value})
         assert caught.value.got == fact
 
 

@@ -31,7 +31,7 @@ from nxjax.lower.placement import YES, Placement, Verdict
 from nxjax.lower.trip_count import trip_counts_within
 from nxjax.ops.base import NDArray
 from nxjax.ops.fake_quantize import quantize_dequantize
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
@@ -60,7 +60,7 @@ def grids_of(program: Program) -> dict[Var, Grid]:
     """
     found: dict[Var, Grid] = {}
     for e in program.equations:
-        if isinstance(e.op, Quantized):
+        if isinstance(e.op, QuantizedOp):
             found[e.outputs[0]] = e.params[e.op.result]
         elif e.op.name in _MOVES:
             over = {found.get(a) if isinstance(a, Var) else None for a in e.inputs}

@@ -27,7 +27,7 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.passes.order import in_order
 from nxjax.ops.base import Elementwise
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.trace.program import Equation, Literal, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
@@ -72,7 +72,7 @@ class _Lowering:
     def lower(self, program: Program, donate: Sequence[int], name: str) -> IpuProgram:
         b = self.b
         program = in_order(dead_code_eliminated(inlined(program)))
-        self.quantized = {str(e.source): e for e in program.equations if isinstance(e.op, Quantized)}
+        self.quantized = {str(e.source): e for e in program.equations if isinstance(e.op, QuantizedOp)}
         if self.quantized:
             # What quantized ops compute from weights is computed now.
             program = dead_code_eliminated(narrow(program))
@@ -228,7 +228,7 @@ class _Lowering:
                 [a.type for a in e.inputs],
                 op.name,
             )
-            if isinstance(op, Quantized):
+            if isinstance(op, QuantizedOp):
                 self.quantized[str(e.source or self.b.source)] = e
             return self._values(program, args)
         for a in (*e.inputs, *e.outputs):

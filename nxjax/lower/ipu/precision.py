@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -45,7 +45,7 @@ def in_half(program: Program) -> Program:
         env: dict[Var, Array] = dict(zip((*program.inputs, *program.constvars), (*xs, *consts), strict=True))
         value = lambda a: env[a] if isinstance(a, Var) else _constant(a.value.numpy())
         for e in program.equations:
-            if isinstance(e.op, Quantized):
+            if isinstance(e.op, QuantizedOp):
                 raise LoweringError(
                     "ipu: a quantized program has no form in half precision",
                     got=e.op.name,

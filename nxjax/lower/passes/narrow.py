@@ -17,7 +17,7 @@ from nxjax.lower.passes.fold import folded
 from nxjax.ops.arithmetic import mul
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.fake_quantize import quantize_weight, weight_integers
-from nxjax.ops.quant_base import Quantized
+from nxjax.ops.quant_base import QuantizedOp
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -45,14 +45,14 @@ def narrow(program: Program) -> Program:
 
 def expanded(program: Program) -> Program:
     """``program`` with the ops of the quantized family written out as integer arithmetic."""
-    if not any(isinstance(e.op, Quantized) for e in program.equations):
+    if not any(isinstance(e.op, QuantizedOp) for e in program.equations):
         return program
 
     def flat(*xs: Array) -> Sequence[Array]:
         env: dict[Var, Array] = dict(zip((*program.inputs, *program.constvars), (*xs, *program.values), strict=True))
         value = lambda a: env[a] if isinstance(a, Var) else a.value
         for e in program.equations:
-            op: Any = e.op.expand if isinstance(e.op, Quantized) else e.op
+            op: Any = e.op.expand if isinstance(e.op, QuantizedOp) else e.op
             with replaying(e.scope, e.source):
                 y = op(*map(value, e.inputs), **e.params)
             env.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))

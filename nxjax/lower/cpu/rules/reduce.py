@@ -12,14 +12,14 @@ from nxjax.kernels.cpu import ops
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.lazy import LazyReduce, Scalar, shaped
 from nxjax.lower.cpu.rules.elementwise import lowered
-from nxjax.ops.reduce import REDUCTIONS, Reduce
+from nxjax.ops.reduce import REDUCTIONS, ReduceOp
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
 
 @rule(*(op.name for op in REDUCTIONS))
 def reduction(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    assert isinstance(e.op, Reduce)
+    assert isinstance(e.op, ReduceOp)
     type, op = e.inputs[0].type, e.op.combiner.name
     axes = tuple(sorted(a % type.ndim for a in e.params["axes"]))
     dtype = type.dtype

@@ -20,7 +20,7 @@ from nxjax.lower.ipu.mapping import linear
 from nxjax.lower.ipu.program import Boxes, Copy, Execute, MappedRegion, Repeat, Step, VariableView, row_major
 from nxjax.lower.ipu.rules.table import Rule
 from nxjax.ops.base import move_batch
-from nxjax.ops.collectives import Collective
+from nxjax.ops.collectives import CollectiveOp
 from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.ops.slicing import slice as slice_op
@@ -94,7 +94,7 @@ class _Devices:
             env[v] = self.each(lambda d, value=value: self.b.constant(value.numpy()))
         equations = list(program.equations)
         while equations:
-            local = next((i for i, e in enumerate(equations) if isinstance(e.op, Collective)), len(equations))
+            local = next((i for i, e in enumerate(equations) if isinstance(e.op, CollectiveOp)), len(equations))
             self._local(equations[:local], equations[local:], program, env)
             if local < len(equations):
                 e = equations[local]
