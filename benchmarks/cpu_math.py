@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu import isa, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, dense, plain, pointer
+from nxjax.kernels.cpu.base import Kernel, KernelCost, dense, plain, pointer
 from nxjax.kernels.cpu.ir import vector
 
 FUNCTIONS = ("exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tanh", "logistic", "erf", "erfc")
@@ -42,7 +42,7 @@ class LargestError(Kernel):
         return plain((), dense(8 * self.items))
 
     def cost(self):
-        return Cost(BLOCK * self.items, 0, 8 * self.items)
+        return KernelCost(BLOCK * self.items, 0, 8 * self.items)
 
     def emit(self, module, isa):
         f, words, lo, hi, _ = self.function(module)

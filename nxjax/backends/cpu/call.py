@@ -25,7 +25,7 @@ from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tape import Tape
 from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace import axes, core, mesh
 from nxjax.trace.array import UNCHANGING, DeviceArray
@@ -52,7 +52,7 @@ _alive: list[Any] = []  # what the machine code's table names
 
 def text(layout: ObjectLayout) -> str:
     """The code in LLVM's language."""
-    module = Module()
+    module = LlvmModule()
     objects.table_function(module)
     objects_buffer.buffer_functions(module, layout)
     objects_tree.tree_functions(module, layout)

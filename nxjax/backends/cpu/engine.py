@@ -20,7 +20,7 @@ from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.intrinsics import needed
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.llvm_thread import LlvmHandle, apart
 from nxjax.lower.reproducible import check_rounding
@@ -125,7 +125,7 @@ class KernelCache:
     def texts(self, kernels: Sequence[Kernel]) -> str:
         """The LLVM IR of kernels."""
         check_rounding()
-        module = Module()
+        module = LlvmModule()
         for kernel in dict.fromkeys(kernels):
             kernel.emit(module, self.isa)
         for symbol in module.declarations:

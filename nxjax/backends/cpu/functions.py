@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.native.loading import Address
 from nxjax.kernels.cpu import isa, ops
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
@@ -43,7 +43,7 @@ def _kernel(op: Op, params: tuple[tuple[str, Any], ...], count: int, dtype: DTyp
     size = dtype.itemsize
     strides = (_ROW, size)
     inputs = (Input(dtype, strides),) * count
-    node = Node(op, params, tuple(range(count)), dtype)
+    node = ExpressionNode(op, params, tuple(range(count)), dtype)
     return Nest((_ROWS, _ROW // size), 2, False, inputs, (node,), (Output(count, strides),))
 
 

@@ -80,7 +80,7 @@ class Lookup(CoreKernel):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Sum(CoreKernel):
+class ElementwiseAdd(CoreKernel):
     """``z = clamp(rescale(left[x] + right[y]) + zero point)``; constants are `PARAMETERS` numbers and two tables."""
 
     size: int
@@ -122,7 +122,7 @@ class Sum(CoreKernel):
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Product(CoreKernel):
+class ElementwiseMul(CoreKernel):
     """``z = clamp(rescale((x - zero of x) * (y - zero of y)) + zero point)``."""
 
     size: int
@@ -230,8 +230,8 @@ def _sized(prefix: str, kernel: Callable[[int], CoreKernel]) -> Callable[[str], 
 
 READERS: Final[tuple[Callable[[str], CoreKernel | None], ...]] = (
     _sized("nx_lookup_i8", Lookup),
-    _sized("nx_sum_i8", Sum),
-    _sized("nx_product_i8", Product),
+    _sized("nx_sum_i8", ElementwiseAdd),
+    _sized("nx_product_i8", ElementwiseMul),
     _sized("nx_add_bf16", lambda size: Bfloat("add", size)),
     _sized("nx_mul_bf16", lambda size: Bfloat("mul", size)),
     _sized("nx_relu_bf16", lambda size: Bfloat("relu", size)),

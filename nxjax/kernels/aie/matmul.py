@@ -65,7 +65,7 @@ def untiled(x: NDArray, m: int, n: int, rows: int, columns: int) -> NDArray:
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Zero(CoreKernel):
+class ZeroFill(CoreKernel):
     """Zeros into a buffer."""
 
     element: str
@@ -298,7 +298,7 @@ def _zero(name: str) -> CoreKernel | None:
     for element in ("i32", "bf16", "i8"):
         found = words_of(name, rf"nx_zero_{element}_(\d+)")
         if found:
-            return Zero(element, *found)
+            return ZeroFill(element, *found)
     return None
 
 

@@ -18,9 +18,9 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, integer
+from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, Touches, integer
 from nxjax.kernels.cpu.gemm import BatchAxis, Gemm, least
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import Nest
 
@@ -107,18 +107,18 @@ class Attention(Kernel):
         others = tuple(x for i, x in enumerate(middle.ins) if i != self.place)
         return Touches((*first.ins, *others, *last.ins[1:]), last.outs)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         first, middle, last = (k.cost() for k in self._stages)
         points = float(self.nest.size)
         scores = points * self.nest.inputs[self.place].dtype.itemsize
         weights = points * self.nest.dtype_of(self.nest.outputs[0].value).itemsize
         read = first.read + middle.read - scores + last.read - weights
-        return Cost(first.flops + middle.flops + last.flops, read, last.written)
+        return KernelCost(first.flops + middle.flops + last.flops, read, last.written)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         names = [f"{self.symbol}_{i}" for i in range(3)]
         for kernel, name in zip(self._stages, names, strict=True):
-            part = Module()
+            part = LlvmModule()
             kernel.emit(part, isa)
             module.take(part, kernel.symbol, name)
         f, words, lo, hi, scratch = self.function(module)

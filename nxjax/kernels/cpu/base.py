@@ -22,7 +22,7 @@ from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 
 NDArray = np.ndarray[Any, Any]
@@ -32,7 +32,7 @@ SIGNATURE = ("ptr", "i64", "i64", "ptr")
 
 @final
 @dataclass(frozen=True, slots=True)
-class Cost:
+class KernelCost:
     """What one whole run takes: floating-point (or integer) operations, bytes read and bytes written."""
 
     flops: float
@@ -209,13 +209,13 @@ class Kernel(ABC):
         return ""
 
     @abstractmethod
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         """Add the function `symbol` (and what it calls) to ``module``."""
 
     @abstractmethod
-    def cost(self) -> Cost: ...
+    def cost(self) -> KernelCost: ...
 
-    def function(self, module: Module) -> tuple[Function, Value, Value, Value, Value]:
+    def function(self, module: LlvmModule) -> tuple[Function, Value, Value, Value, Value]:
         """The function to write, added to ``module``, and its arguments: words, lo, hi, scratch."""
         f = Function(self.symbol, SIGNATURE)
         module.add(f)

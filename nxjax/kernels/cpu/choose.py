@@ -26,8 +26,8 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
-from nxjax.kernels.cpu.ir import Module, Value, vector
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
+from nxjax.kernels.cpu.ir import LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pool import accumulator
 from nxjax.trace import dtypes
@@ -60,7 +60,7 @@ class Slide:
 
 
 @final
-class Choose(Kernel):
+class WindowSelection(Kernel):
     """Operands: t, x and the result where ``scatter`` is false; ct, x and the result where it is true.
 
     Args:
@@ -125,13 +125,13 @@ class Choose(Kernel):
         window = box(self.steps[2], self.dtype, [(s.windows, s.window) for s in self.slides])
         return plain([window, x], [like]) if self.scatter else plain([like, x], [window])
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         n, size = self.batch * self.channels, self.dtype.itemsize
         x, y = n * math.prod(s.size for s in self.slides), n * self.windows
         operations = float(y * self.taps * (2 if self.scatter else 1))
         if self.scatter:
-            return Cost(operations, (x + y) * size, x * self.acc.itemsize)
-        return Cost(operations, 2 * x * size, y * size)
+            return KernelCost(operations, (x + y) * size, x * self.acc.itemsize)
+        return KernelCost(operations, 2 * x * size, y * size)
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The result [batch, places or windows..., channels], if that is how it lies in memory."""
@@ -171,7 +171,7 @@ class Choose(Kernel):
                     y[:, *window] = np.where(chosen == k, t, y[:, *window])
         return [y]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         _Writer(self, module, isa).write()
 
 
@@ -198,7 +198,7 @@ _Tap = Callable[[Value, Value, Value, Value, Sequence[Value]], Sequence[Value]]
 class _Writer:
     """Writes one function."""
 
-    def __init__(self, kernel: Choose, module: Module, isa: Isa) -> None:
+    def __init__(self, kernel: WindowSelection, module: LlvmModule, isa: Isa) -> None:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, _ = kernel.function(module)

@@ -29,11 +29,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, knobs
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.conv_blocks import SCALAR, WORK, DType, Kind, RegisterBlock, multiply_add
 from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs, used
 from nxjax.kernels.cpu.expression import Constant, Expression, identity
-from nxjax.kernels.cpu.ir import Module, Value, vector
+from nxjax.kernels.cpu.ir import LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pixels import Pixels, Words
 
@@ -150,7 +150,7 @@ class Conv(Kernel):
             found += [e.n, *e.axes, e.group]
         return tuple(found)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         p = self.problem
         size = WORK[self.kind].itemsize if self.kind != "pairs" else 2
         features = p.inputs * (2 if self.kind == "pairs" else 1)
@@ -159,7 +159,7 @@ class Conv(Kernel):
         y = p.pixels * p.groups * p.outputs
         extra = sum(e.dtype.itemsize * (y if any((e.n, *e.axes)) else p.outputs) for e in self.extras)
         written = y * sum(d.itemsize for d in self.epilogue.out_dtypes)
-        return Cost(2.0 * y * features * p.taps, x + w + extra, written)
+        return KernelCost(2.0 * y * features * p.taps, x + w + extra, written)
 
     def touches(self) -> Touches:
         p = self.problem
@@ -222,14 +222,14 @@ class Conv(Kernel):
 
     # --- machine code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         _Writer(self, module, isa).write()
 
 
 class _Writer:
     """Writes one function; holds the words that are read once, before the loops."""
 
-    def __init__(self, kernel: Conv, module: Module, isa: Isa) -> None:
+    def __init__(self, kernel: Conv, module: LlvmModule, isa: Isa) -> None:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)

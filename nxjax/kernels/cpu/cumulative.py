@@ -19,8 +19,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 
@@ -68,12 +68,12 @@ class Cumulative(Kernel):
     def touches(self) -> Touches:
         return plain(dense(self.nbytes), dense(self.nbytes))
 
-    def cost(self) -> Cost:
-        return Cost(self.outer * self.size * self.inner, self.nbytes, self.nbytes)
+    def cost(self) -> KernelCost:
+        return KernelCost(self.outer * self.size * self.inner, self.nbytes, self.nbytes)
 
     # --- code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         x, y = pointer(f, words, 0), pointer(f, words, 1)
         if self.items:

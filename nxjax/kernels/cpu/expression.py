@@ -27,7 +27,7 @@ NDArray = np.ndarray[Any, Any]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Node:
+class ExpressionNode:
     """``op[params]`` of earlier values, giving one value of ``dtype``; all are of one shape.
 
     ``args`` count the inputs of the expression first, then its nodes.
@@ -67,11 +67,11 @@ class Expression:
     Attributes:
         inputs: dtypes of the values that come in.
         nodes: what is computed, in an order in which everything is there before it is used.
-        outputs: which values leave, counted as in `Node.args`.
+        outputs: which values leave, counted as in `ExpressionNode.args`.
     """
 
     inputs: tuple[DType, ...]
-    nodes: tuple[Node | Constant, ...]
+    nodes: tuple[ExpressionNode | Constant, ...]
     outputs: tuple[int, ...]
 
     @cached_property
@@ -88,7 +88,7 @@ class Expression:
 
     def __str__(self) -> str:
         """The ops' names in order, for texts."""
-        return "+".join(n.op.name for n in self.nodes if isinstance(n, Node)) or "identity"
+        return "+".join(n.op.name for n in self.nodes if isinstance(n, ExpressionNode)) or "identity"
 
     @property
     def is_identity(self) -> bool:

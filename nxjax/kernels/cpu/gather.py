@@ -12,10 +12,10 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, OutputEffect, Touches, pointer
 from nxjax.kernels.cpu.grid import ItemGrid, Places, Side, joined, moved, walked
 from nxjax.kernels.cpu.indices import Vectors
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.move import Move, MoveEmitter
 
@@ -87,11 +87,11 @@ class Gather(Kernel):
         out = Box(w.size, (*sizes, *w.shape), (*(s.strides[1] for s in sides), *w.target))
         return Touches(((array,), self.vectors.boxes(sides, 0)), (OutputEffect((out,)),))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         read = self.points * self.vectors.dtype.itemsize * len(self.vectors.components)
-        return Cost(0, self.nbytes + read, self.nbytes)
+        return KernelCost(0, self.nbytes + read, self.nbytes)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         if not self.nbytes:
             f.ret()

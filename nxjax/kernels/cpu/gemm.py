@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
 from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -273,7 +273,7 @@ class Gemm(Kernel):
         count = len(self.end.operands)
         return plain([left, right, *rest[:count]], rest[count:])
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         p = self.problem
         size = lambda n, d: float(n * d.itemsize)
         count = self.items // (self.grid[0] * self.grid[1]) if self.items else 0
@@ -283,11 +283,11 @@ class Gemm(Kernel):
         right = self.right or (packed_dtype(self.tile) if self.own is None else self.own.dtype)
         read = size(lefts * p.rows * p.depth, self.left) + size(rights * p.depth * p.columns, right)
         written = sum(size(count * p.rows * p.columns, d) for d in self.end.outs)
-        return Cost(2.0 * count * p.rows * p.columns * p.depth, read, written)
+        return KernelCost(2.0 * count * p.rows * p.columns * p.depth, read, written)
 
     # --- machine code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         _Writer(self, f, isa, words, scratch).items(lo, hi)
         f.ret()

@@ -16,9 +16,9 @@ from typing import Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
-from nxjax.kernels.cpu.ir import Function, Module, Value, is_float, lanes_of
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, is_float, lanes_of
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
 
@@ -103,12 +103,12 @@ class Gemv(Kernel):
         count = len(self.end.operands)
         return plain([few, right, *rest[:count]], rest[count:])
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         n = float(self.depth * self.columns * math.prod(n for n, *_ in self.batch))
         written = sum(n / max(self.depth, 1) * self.rows * d.itemsize for d in self.end.outs)
-        return Cost(2.0 * self.rows * n, n * self.many.itemsize, written)
+        return KernelCost(2.0 * self.rows * n, n * self.many.itemsize, written)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         count = len(self.end.operands) + len(self.end.outs)
         few, many, *others = (pointer(f, words, i) for i in range(2 + count))

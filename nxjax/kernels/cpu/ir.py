@@ -502,7 +502,7 @@ class Function:
 
 
 @final
-class Module:
+class LlvmModule:
     """Functions that are compiled together."""
 
     def __init__(self) -> None:
@@ -515,7 +515,7 @@ class Module:
         if self.functions.setdefault(function.name, function) is not function:
             self._doubles.append(function)
 
-    def take(self, other: Module, symbol: str, name: str) -> None:
+    def take(self, other: LlvmModule, symbol: str, name: str) -> None:
         """The functions of ``other``; the one that is called ``symbol`` becomes the helper ``name`` of this module."""
         for function in (*other.functions.values(), *other._doubles):
             if function.name == symbol:

@@ -15,8 +15,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.ops.linalg_lu import lu
 from nxjax.ops.linalg_triangular import cholesky, triangular_solve
@@ -111,11 +111,11 @@ class Cholesky(Batched):
         nbytes = dense(self.count * self.n**2 * self.dtype.itemsize)
         return plain(nbytes, nbytes)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         nbytes = self.count * self.n**2 * self.dtype.itemsize
-        return Cost(self.count * self.n**3 / 3, nbytes, nbytes)
+        return KernelCost(self.count * self.n**3 / 3, nbytes, nbytes)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         n, size = self.n, self.dtype.itemsize
         x, y = pointer(f, words, 0), pointer(f, words, 1)
@@ -208,11 +208,11 @@ class Solve(Batched):
         n, size = self.n, self.count * self.dtype.itemsize
         return plain(dense(size * n * n, size * n * self.k), dense(size * n * self.k))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         size = self.count * self.dtype.itemsize
-        return Cost(self.count * self.n**2 * self.k, size * (self.n**2 + self.n * self.k), size * self.n * self.k)
+        return KernelCost(self.count * self.n**2 * self.k, size * (self.n**2 + self.n * self.k), size * self.n * self.k)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         n, k, size = self.n, self.k, self.dtype.itemsize
         a, b, y = (pointer(f, words, i) for i in range(3))
@@ -272,11 +272,11 @@ class Lu(Batched):
         nbytes = self.count * m * n * self.dtype.itemsize
         return plain(dense(nbytes), dense(nbytes, 4 * self.count * min(m, n), 4 * self.count * m))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         k, nbytes = min(self.m, self.n), self.count * self.m * self.n * self.dtype.itemsize
-        return Cost(self.count * k**2 * (max(self.m, self.n) - k / 3), nbytes, nbytes)
+        return KernelCost(self.count * k**2 * (max(self.m, self.n) - k / 3), nbytes, nbytes)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         m, n, size = self.m, self.n, self.dtype.itemsize
         x, y, pivots, order = (pointer(f, words, i) for i in range(4))

@@ -11,8 +11,8 @@ from typing import final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, NDArray, Solve
 
@@ -50,11 +50,11 @@ class SolveColumns(Kernel):
         n, size = self.n, self.count * self.dtype.itemsize
         return plain(dense(size * n * n, size * n * self.k), dense(size * n * self.k))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         size = self.count * self.dtype.itemsize
-        return Cost(self.count * self.n**2 * self.k, size * (self.n**2 + self.n * self.k), size * self.n * self.k)
+        return KernelCost(self.count * self.n**2 * self.k, size * (self.n**2 + self.n * self.k), size * self.n * self.k)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         n, k, size = self.n, self.k, self.dtype.itemsize
         a, b, y = (pointer(f, words, i) for i in range(3))

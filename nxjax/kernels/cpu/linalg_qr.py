@@ -11,8 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from nxjax.kernels.cpu.base import Cost, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.base import KernelCost, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, Batched, DType, NDArray
 from nxjax.kernels.cpu.math_base import copysign, fabs
@@ -28,9 +28,9 @@ class Reflecting(Batched):
         super().__init__(dtype, count)
         self.m, self.n, self.k = m, n, k
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         nbytes = self.count * self.m * self.n * self.dtype.itemsize
-        return Cost(4.0 * self.count * self.k * self.m * self.n / 2, nbytes, nbytes)
+        return KernelCost(4.0 * self.count * self.k * self.m * self.n / 2, nbytes, nbytes)
 
     def summed(
         self,
@@ -96,7 +96,7 @@ class Geqrf(Reflecting):
         size = self.count * self.dtype.itemsize
         return plain(dense(size * self.m * self.n), dense(size * self.m * self.n, size * self.k))
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         m, n, k, size = self.m, self.n, self.k, self.dtype.itemsize
         x, y, scalars = (pointer(f, words, i) for i in range(3))
@@ -161,7 +161,7 @@ class HouseholderProduct(Reflecting):
         size = self.count * self.dtype.itemsize
         return plain(dense(size * self.m * self.n, size * self.k), dense(size * self.m * self.n))
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         m, n, k, size = self.m, self.n, self.k, self.dtype.itemsize
         x, scalars, y = (pointer(f, words, i) for i in range(3))

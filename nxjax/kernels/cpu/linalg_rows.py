@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from nxjax.kernels.cpu.base import Cost, Kernel, Touches, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, Lu, NDArray
 from nxjax.kernels.cpu.math_base import fabs
@@ -42,10 +42,10 @@ class LuRows(Kernel):
     def touches(self) -> Touches:
         return Lu(self.dtype, self.count, self.m, self.n).touches()
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         return Lu(self.dtype, self.count, self.m, self.n).cost()
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         m, n, size = self.m, self.n, self.dtype.itemsize
         x, y, pivots, order = (pointer(f, words, i) for i in range(4))

@@ -24,8 +24,8 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Module, Value, lanes_of, vector
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 
 ITEM: Final = 16 << 10  # bytes that an item moves, about
@@ -129,9 +129,9 @@ class Move(Kernel):
     def touches(self) -> Touches:
         return plain([Box(self.size, self.shape, self.source)], [Box(self.size, self.shape, self.target)])
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         distinct = math.prod(n for n, s in zip(self.shape, self.source, strict=True) if s)
-        return Cost(0, distinct * self.size, self.nbytes)
+        return KernelCost(0, distinct * self.size, self.nbytes)
 
     # --- what is done ---
 
@@ -183,7 +183,7 @@ class Move(Kernel):
 
     # --- code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         if not self.nbytes:
             f.ret()

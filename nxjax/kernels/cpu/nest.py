@@ -30,9 +30,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import knobs
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, OutputEffect, Touches
-from nxjax.kernels.cpu.expression import Constant, Node
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, OutputEffect, Touches
+from nxjax.kernels.cpu.expression import Constant, ExpressionNode
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest_plan import NestPlan, flaw
 from nxjax.kernels.cpu.ops import DEAR
@@ -113,7 +113,7 @@ class Output:
         return f"{self.value}{list(self.strides)}{'!' if self.stream else ''}"
 
 
-Item = Node | Constant | Iota | Reduction
+Item = ExpressionNode | Constant | Iota | Reduction
 
 
 @final
@@ -169,7 +169,11 @@ class Nest(Kernel):
 
     @cached_property
     def key(self) -> str:
-        names = [n.op.name if isinstance(n, Node) else n.op for n in self.nodes if isinstance(n, Node | Reduction)]
+        names = [
+            n.op.name if isinstance(n, ExpressionNode) else n.op
+            for n in self.nodes
+            if isinstance(n, ExpressionNode | Reduction)
+        ]
         shown = "+".join(names if len(names) < 7 else (*names[:3], "...", *names[-3:])) or "fill"
         sizes = "x".join(map(str, self.sizes[: self.kept])) or "1"
         reduced = " over " + "x".join(map(str, self.sizes[self.kept :])) if self.kept < len(self.sizes) else ""
@@ -189,7 +193,7 @@ class Nest(Kernel):
     @cached_property
     def weight(self) -> int:
         """What one point takes, in additions, about."""
-        return sum(DEAR.get(n.op.name, 1) for n in self.nodes if isinstance(n, Node)) + len(self.inputs)
+        return sum(DEAR.get(n.op.name, 1) for n in self.nodes if isinstance(n, ExpressionNode)) + len(self.inputs)
 
     @property
     def columns(self) -> bool:
@@ -310,7 +314,7 @@ class Nest(Kernel):
                     reduced = _REDUCERS[node.op].eval(known[node.arg], axes=axes)
                     kept = (*self.sizes[: self.kept], *(1 for _ in axes))
                     y = np.broadcast_to(reduced.reshape(kept), self.sizes)
-                case Node():
+                case ExpressionNode():
                     y = np.asarray(node.op.eval(*(known[i] for i in node.args), **dict(node.params)))
             known.append(y)
         found: list[NDArray] = []
@@ -360,19 +364,19 @@ class Nest(Kernel):
     def flaw(self) -> str:
         return flaw(self)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         from nxjax.kernels.cpu.nest_emit import emit
 
         emit(self, module, isa)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         def touched(strides: Sequence[int], itemsize: int) -> int:
             return math.prod(n for n, s in zip(self.sizes, strides, strict=True) if s) * itemsize
 
-        flops = self.size * sum(isinstance(n, Node | Reduction) for n in self.nodes)
+        flops = self.size * sum(isinstance(n, ExpressionNode | Reduction) for n in self.nodes)
         read = sum(touched(x.strides, x.dtype.itemsize) for x in self.inputs)
         written = sum(touched(y.strides, self.dtype_of(y.value).itemsize) for y in self.outputs)
-        return Cost(flops, read, written)
+        return KernelCost(flops, read, written)
 
 
 _REDUCERS: Final = {op.combiner.name: op for op in REDUCTIONS}
@@ -418,7 +422,7 @@ class Dependences:
                     self.depth[i] = kept
                     self.wide[i] = not nest.rows and self.wide[node.arg]
                     self.level[i] = self.level[node.arg] + 1
-                case Node():
+                case ExpressionNode():
                     for a in node.args:
                         self.users[a].append(i)
                     self.full[i] = any(self.full[a] for a in node.args)

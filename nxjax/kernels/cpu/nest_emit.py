@@ -19,8 +19,8 @@ from typing import Final, final
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import pointer
-from nxjax.kernels.cpu.expression import Constant, Node
-from nxjax.kernels.cpu.ir import Function, Module, Value, bits_of, element, lanes_of, vector
+from nxjax.kernels.cpu.expression import Constant, ExpressionNode
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, bits_of, element, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import Iota, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_passes import parts, scratch_sizes, widths
@@ -31,7 +31,7 @@ from nxjax.trace.dtypes import DType
 NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
 
 
-def emit(nest: Nest, module: Module, isa: Isa) -> None:
+def emit(nest: Nest, module: LlvmModule, isa: Isa) -> None:
     """Add the function of ``nest``."""
     f, words, lo, hi, scratch = nest.function(module)
     places = [pointer(f, words, i) for i in range(len(nest.inputs) + len(nest.outputs))]
@@ -187,7 +187,7 @@ class NestEmitter:
         node = nest.nodes[i - self.count]
         if isinstance(node, Iota):
             return self._iota(scope, node, here)
-        assert isinstance(node, Node)
+        assert isinstance(node, ExpressionNode)
         xs = [self.value(scope, a, here.lanes) for a in node.args]
         if not node.args:
             return ops.emit(f, self.isa, node.op.name, dict(node.params), [], node.dtype, [])

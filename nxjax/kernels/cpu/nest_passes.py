@@ -9,7 +9,7 @@ from collections.abc import Collection
 from typing import Final
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.ir import bits_of
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, Nest, Reduction
@@ -36,9 +36,12 @@ def saved(nest: Nest) -> list[int]:
     covered: set[int] = set()
     for i in reversed(range(n, n + len(nest.nodes))):
         node = nest.nodes[i - n]
-        if isinstance(node, Node) and len(uses.get(i, ())) > 1 and i not in covered:
+        if isinstance(node, ExpressionNode) and len(uses.get(i, ())) > 1 and i not in covered:
             below = _below(nest, i)
-            if sum(ops.DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], Node)) >= 8:
+            if (
+                sum(ops.DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], ExpressionNode))
+                >= 8
+            ):
                 size = slot_bytes(nest, i)
                 if size <= room:
                     room -= size
@@ -55,7 +58,7 @@ def _below(nest: Nest, index: int) -> set[int]:
         if i >= n and i not in found and facts.full[i]:
             found.add(i)
             node = nest.nodes[i - n]
-            todo += node.args if isinstance(node, Node) else ()
+            todo += node.args if isinstance(node, ExpressionNode) else ()
     return found
 
 
@@ -98,7 +101,7 @@ def needed(nest: Nest, number: int, have: Collection[int]) -> list[int]:
         found.add(i)
         if i >= n and i not in have:
             node = nest.nodes[i - n]
-            todo += node.args if isinstance(node, Node) else ()
+            todo += node.args if isinstance(node, ExpressionNode) else ()
     return sorted(found)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.expression import ExpressionNode
 
 if TYPE_CHECKING:
     from nxjax.kernels.cpu.nest import Item, Nest
@@ -107,7 +107,7 @@ def _order(nest: Nest, plan: NestPlan) -> str:
                     return f"pass {p} reads value {i} back from scratch memory, which no pass before has saved there"
             elif i >= first:
                 node = nest.nodes[i - first]
-                for a in node.args if isinstance(node, Node) else ():
+                for a in node.args if isinstance(node, ExpressionNode) else ():
                     if missing(a):
                         return f"pass {p} makes value {i} of value {a}, which is not there"
             here.add(i)
@@ -124,7 +124,7 @@ def _nature(nest: Nest) -> tuple[list[bool], list[int]]:
     varies: Callable[[Sequence[int]], bool] = lambda steps: any(steps[d] and nest.sizes[d] != 1 for d in reduced)
     inside, since = [varies(x.strides) for x in nest.inputs], [0] * len(nest.inputs)
     for node in nest.nodes:
-        if isinstance(node, Node):
+        if isinstance(node, ExpressionNode):
             inside.append(any(inside[a] for a in node.args))
             since.append(max((since[a] for a in node.args), default=0))
         else:

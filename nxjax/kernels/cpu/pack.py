@@ -17,10 +17,10 @@ from typing import final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, dense, integer, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, OutputEffect, Touches, dense, integer, pointer
 from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
 from nxjax.kernels.cpu.gemm_tile import GemmTile, step
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
 
@@ -113,11 +113,11 @@ class Right(Kernel):
         source = Box(self.dtype.itemsize, shape, (*(s for _, s in self.batch), self.depth_step, self.column_step))
         return Touches(((source,),), (OutputEffect(dense(self.count * self.nbytes), "own"),))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         n = float(self.count * self.depth * self.columns)
-        return Cost(0.0, n * self.dtype.itemsize, float(self.count * self.nbytes))
+        return KernelCost(0.0, n * self.dtype.itemsize, float(self.count * self.nbytes))
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         source, target = pointer(f, words, 0), pointer(f, words, 1)
         depth, columns, block, depth_step, column_step, *batch = (

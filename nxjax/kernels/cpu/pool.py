@@ -23,11 +23,11 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, integer, plain, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.conv_blocks import Kind, multiply_add
 from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs, used
 from nxjax.kernels.cpu.expression import Expression, identity
-from nxjax.kernels.cpu.ir import Module, Value, vector
+from nxjax.kernels.cpu.ir import LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.pixels import Pixels, Words
 from nxjax.trace import dtypes
@@ -133,13 +133,13 @@ class Pool(Kernel):
         found = plain([*([w] if self.combine == "dot" else []), *ins], outs)
         return Touches((x, *found.ins), found.outs)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         p = self.problem
         x = p.read * p.groups * self.dtype.itemsize
         y = p.pixels * p.groups
         w = p.taps * p.groups * self.acc.itemsize if self.combine == "dot" else 0
         flops = y * p.taps * (2 if self.combine == "dot" else 1)
-        return Cost(flops, x + w, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
+        return KernelCost(flops, x + w, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The result [batch, spatial..., channels], if that is how it lies in memory."""
@@ -174,14 +174,14 @@ class Pool(Kernel):
             values.append(np.broadcast_to(at(v, np.asarray(offset), e.dtype), shape))
         return self.epilogue.meaning(y.astype(self.out), *values)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         _Writer(self, module, isa).write()
 
 
 class _Writer:
     """Writes one function."""
 
-    def __init__(self, kernel: Pool, module: Module, isa: Isa) -> None:
+    def __init__(self, kernel: Pool, module: LlvmModule, isa: Isa) -> None:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)

@@ -10,8 +10,8 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Module, vector
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import LlvmModule, vector
 from nxjax.kernels.cpu.isa import Isa
 
 _BLOCK: Final = 4096  # bytes: one item of the copy, a page
@@ -42,7 +42,7 @@ class StreamCopy(Kernel):
         n = self.items * _BLOCK
         return plain(dense(n), dense(n))
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         x, y = pointer(f, words, 0), pointer(f, words, 1)
         lanes = isa.lanes(1)
@@ -55,8 +55,8 @@ class StreamCopy(Kernel):
             f.intrinsic("x86.sse.sfence", "void")
         f.ret()
 
-    def cost(self) -> Cost:
-        return Cost(0.0, float(self.items * _BLOCK), float(self.items * _BLOCK))
+    def cost(self) -> KernelCost:
+        return KernelCost(0.0, float(self.items * _BLOCK), float(self.items * _BLOCK))
 
 
 @final
@@ -84,7 +84,7 @@ class PeakFma(Kernel):
         one = Box(self.dtype.itemsize)
         return plain((one,), (one,))
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         scalar = _LLVM[self.dtype]
         kind = vector(scalar, isa.lanes(self.dtype.itemsize))
@@ -103,5 +103,5 @@ class PeakFma(Kernel):
         """Additions and multiplications of all items."""
         return 2.0 * self.items * _TURNS * self.chains * isa.lanes(self.dtype.itemsize)
 
-    def cost(self) -> Cost:
-        return Cost(0.0, 0.0, 0.0)
+    def cost(self) -> KernelCost:
+        return KernelCost(0.0, 0.0, 0.0)

@@ -18,10 +18,10 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, OutputEffect, Touches, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, OutputEffect, Touches, pointer
 from nxjax.kernels.cpu.grid import Places, Side, joined, moved, walked
 from nxjax.kernels.cpu.indices import Vectors
-from nxjax.kernels.cpu.ir import Function, Module, Value, vector
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 
 COLUMNS: Final = 64  # bytes: what an item takes of every update
@@ -114,14 +114,14 @@ class Scatter(Kernel):
         array = self.vectors.anywhere(size, shape, [s.strides[2] for s in sides])
         return Touches((self.vectors.boxes(sides, 0), (updates,)), (OutputEffect((array,), "some"),))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         read = self.points * self.vectors.dtype.itemsize * len(self.vectors.components)
         flops = 0 if self.op == "set" else self.nbytes / self.dtype.itemsize
-        return Cost(flops, self.nbytes * (1 if self.op == "set" else 2) + read, self.nbytes)
+        return KernelCost(flops, self.nbytes * (1 if self.op == "set" else 2) + read, self.nbytes)
 
     # --- code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         if not self.nbytes:
             f.ret()

@@ -16,8 +16,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Cost, Kernel, NDArray, OutputEffect, Touches, dense, plain, pointer
-from nxjax.kernels.cpu.ir import Function, Loop, Module, Value
+from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, OutputEffect, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Loop, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.move import transposed
 from nxjax.kernels.cpu.sort_keys import REAL, SortKey, is_ambiguous, keys_of, ordered, restored
@@ -135,14 +135,14 @@ class Sort(Kernel):
         found = plain(dense(*(self.rows * self.size * d.itemsize if kept else 0 for d in self.dtypes)), dense(*sizes))
         return Touches(found.ins, (*found.outs, OutputEffect(dense(self.work), "own"))) if self.work else found
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         count = self.rows * self.size
         read = count * sum(d.itemsize for d in self.dtypes)
-        return Cost(count * max(self.size, 2).bit_length(), read, read * self.kept // max(self.size, 1))
+        return KernelCost(count * max(self.size, 2).bit_length(), read, read * self.kept // max(self.size, 1))
 
     # --- code ---
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         if self.items:
             n = len(self.dtypes)

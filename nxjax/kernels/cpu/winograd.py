@@ -38,12 +38,12 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import convert
-from nxjax.kernels.cpu.base import Box, Cost, Kernel, NDArray, Touches, dense, integer, plain, pointer
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, dense, integer, plain, pointer
 from nxjax.kernels.cpu.conv import Conv
 from nxjax.kernels.cpu.conv_blocks import SCALAR, WORK, Kind, RegisterBlock, multiply_add
 from nxjax.kernels.cpu.conv_problem import ConvProblem, Extra, ends, inputs
 from nxjax.kernels.cpu.expression import Expression, identity
-from nxjax.kernels.cpu.ir import Module, Value, is_float, vector
+from nxjax.kernels.cpu.ir import LlvmModule, Value, is_float, vector
 from nxjax.kernels.cpu.isa import Isa
 
 DType = np.dtype[Any]
@@ -125,9 +125,9 @@ class Weights(Kernel):
         c, y, x = self.strides
         return plain([Box(4, (3, 3, self.inputs, self.outputs), (y, x, c, 4))], dense(self.nbytes))
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         n = self.inputs * self.outputs
-        return Cost(28.0 * n, 36 * n, 64 * n)
+        return KernelCost(28.0 * n, 36 * n, 64 * n)
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         columns, dtype, two = self.vectors * self.lanes, np.dtype("float32"), 1
@@ -141,7 +141,7 @@ class Weights(Kernel):
         u = np.einsum("ya,xb,abcop->yxcop", g, g, w).reshape(_POINTS, self.inputs, -1, columns * two)
         return [np.ascontiguousarray(u.transpose(2, 0, 1, 3))]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         type, row = cell_type(self.kind, self.lanes), self.vectors * self.lanes * 4
         w, u = pointer(f, words, 0), pointer(f, words, 1)
@@ -244,7 +244,7 @@ class Winograd(Kernel):
         found = plain([w, *dense(_POINTS * p.inputs * p.outputs * 4), *ins], outs)
         return Touches((inputs(p, 4), *found.ins), found.outs)
 
-    def cost(self) -> Cost:
+    def cost(self) -> KernelCost:
         """Products that are made, which are fewer than a convolution's."""
         p = self.problem
         each = 2 if self.kind == "pairs" else 1
@@ -253,7 +253,7 @@ class Winograd(Kernel):
         extra = sum(e.dtype.itemsize * (p.outputs if e.row else y) for e in self.extras)
         made = 2.0 * each * self.tiles * _POINTS * p.inputs * p.outputs
         u = _POINTS * p.inputs * p.outputs * 4
-        return Cost(made, x + u + extra, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
+        return KernelCost(made, x + u + extra, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         """The results [batch, spatial..., outputs], if that is how they lie in memory."""
@@ -261,7 +261,7 @@ class Winograd(Kernel):
         plain = Conv(self.problem, self.kind, self.block, self.dtype, self.epilogue, self.extras, self.more)
         return plain.meaning(x, w, *rest)
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         _Writer(self, module, isa).write()
 
 
@@ -272,7 +272,7 @@ class _Writer:
     distance from one address: inputs are [vectors of features, tiles, 16, lanes], sums [tiles, vectors, 16, lanes].
     """
 
-    def __init__(self, kernel: Winograd, module: Module, isa: Isa) -> None:
+    def __init__(self, kernel: Winograd, module: LlvmModule, isa: Isa) -> None:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)

@@ -13,7 +13,7 @@ from typing import Final, final
 
 from nxjax.kernels.aie.chip import STREAM, AieArray
 from nxjax.kernels.aie.elementwise import Bfloat
-from nxjax.kernels.aie.matmul import Matmul, Requantize, Zero
+from nxjax.kernels.aie.matmul import Matmul, Requantize, ZeroFill
 from nxjax.kernels.aie.spec import CoreKernel
 from nxjax.lower.aie.plan import ElementwisePlan, MatmulPlan
 
@@ -83,7 +83,7 @@ def matmul_kernels(
     elif relu:
         finish = (Bfloat("relu", m * n),)
     product = Matmul("i8" if element == "i8" else "bf16", m, k, n, i.m, i.k, i.n, tail)
-    return (Zero(product.result, m * n), product, *finish)
+    return (ZeroFill(product.result, m * n), product, *finish)
 
 
 def matmul_cycles(plan: MatmulPlan) -> Cycles:

@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError, NxError
 from nxjax.kernels.aie.chip import AieArray
-from nxjax.kernels.aie.elementwise import ENTRIES, Bfloat, Function, Lookup, Product, Sum
+from nxjax.kernels.aie.elementwise import ENTRIES, Bfloat, ElementwiseAdd, ElementwiseMul, Function, Lookup
 from nxjax.kernels.aie.matmul import tiled
 from nxjax.kernels.aie.spec import CoreKernel, NDArray, source_file
 from nxjax.lower.aie.build import elementwise_design, matmul_design
@@ -360,7 +360,7 @@ def _flat(t: Tensor) -> Tensor:
 def _proved(
     node: Node,
     array: AieArray,
-    kernel: type[Sum] | type[Product],
+    kernel: type[ElementwiseAdd] | type[ElementwiseMul],
     constants: NDArray,
     wanted: NDArray,
     settings: AieOptions,
@@ -392,7 +392,7 @@ def _sum(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) 
     multiplier, shift = quantize_multiplier(twice / np.float64(np.float32(2**20) * scale_of(out)), rounding)
     head = [out.zero_point, wanted.min(), wanted.max(), multiplier, shift, rounding == "single", 0, 0]
     constants = np.concatenate([np.array(head, np.int64), *tables]).astype(np.int32)
-    return _proved(node, array, Sum, constants, wanted, settings)
+    return _proved(node, array, ElementwiseAdd, constants, wanted, settings)
 
 
 def _multiply(node: Node, array: AieArray, rounding: Rounding, settings: AieOptions) -> Dispatch:
@@ -404,7 +404,7 @@ def _multiply(node: Node, array: AieArray, rounding: Rounding, settings: AieOpti
     multiplier, shift = quantize_multiplier(real, rounding)
     head = [out.zero_point, wanted.min(), wanted.max(), multiplier, shift, rounding == "single"]
     constants = np.array([*head, x.zero_point, y.zero_point], np.int64).astype(np.int32)
-    return _proved(node, array, Product, constants, wanted, settings)
+    return _proved(node, array, ElementwiseMul, constants, wanted, settings)
 
 
 def _float_elementwise(node: Node, array: AieArray, settings: AieOptions) -> Dispatch:

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
 from nxjax.kernels.cpu import convert, isa, knobs
-from nxjax.kernels.cpu.expression import Constant, Expression, Node
+from nxjax.kernels.cpu.expression import Constant, Expression, ExpressionNode
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction
 from nxjax.lower.cpu.fuse import Apart, Counted, FusionPlan, Places
@@ -79,13 +79,13 @@ def _copy(b: Builder, plan: FusionPlan, targets: Sequence[StoredOutput]) -> None
 
 def _epilogue(b: Builder, plan: FusionPlan, product: LazyProduct, targets: Sequence[StoredOutput]) -> None:
     numbers: dict[int, int] = {-1 - i: 1 + i for i in range(len(plan.views))}
-    nodes: list[Node | Constant] = []
+    nodes: list[ExpressionNode | Constant] = []
     for i, (what, args) in enumerate(plan.nodes):
         if what is product:
             numbers[i] = 0
             continue
         if isinstance(what, Map):
-            nodes.append(Node(what.op, what.params, tuple([numbers[a] for a in args]), what.dtype))
+            nodes.append(ExpressionNode(what.op, what.params, tuple([numbers[a] for a in args]), what.dtype))
         elif isinstance(what, Constant):
             nodes.append(what)
         else:
@@ -120,7 +120,7 @@ class _Nest:
         for i, (what, args) in enumerate(plan.nodes):
             at = tuple([-1 - a if a < 0 else n + a for a in args])
             if isinstance(what, Map):
-                self.nodes.append(Node(what.op, what.params, at, what.dtype))
+                self.nodes.append(ExpressionNode(what.op, what.params, at, what.dtype))
             elif isinstance(what, Constant):
                 self.nodes.append(what)
             elif isinstance(what, LazyReduce):
@@ -319,7 +319,7 @@ def _depends(n: _Nest, args: set[int]) -> bool:
         node = n.nodes[i - first]
         if isinstance(node, Reduction):
             return True
-        if isinstance(node, Node):
+        if isinstance(node, ExpressionNode):
             todo += node.args
     return False
 
@@ -345,7 +345,7 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
     for i, m in enumerate(n.nodes, first):
         if i in keep:
             renumber[i] = first + len(nodes)
-            if isinstance(m, Node):
+            if isinstance(m, ExpressionNode):
                 m = replace(m, args=tuple([renumber[a] for a in m.args]))
             elif isinstance(m, Reduction):
                 m = replace(m, arg=renumber[m.arg], dtype=m.accumulator)
@@ -386,12 +386,12 @@ def _cut(b: Builder, n: _Nest, block: int) -> None:
         renumber[i] = inputs + len(nodes)
         nodes.append(Reduction(m.op, len(reads) + k, m.start, m.accumulator))
         if m.dtype != m.accumulator:
-            nodes.append(Node(convert_element_type, (("dtype", m.dtype),), (renumber[i],), m.dtype))
+            nodes.append(ExpressionNode(convert_element_type, (("dtype", m.dtype),), (renumber[i],), m.dtype))
             renumber[i] += 1
     for i, m in enumerate(n.nodes, first):
         if i in above and not isinstance(m, Reduction):
             renumber[i] = inputs + len(nodes)
-            nodes.append(replace(m, args=tuple([renumber[a] for a in m.args])) if isinstance(m, Node) else m)
+            nodes.append(replace(m, args=tuple([renumber[a] for a in m.args])) if isinstance(m, ExpressionNode) else m)
     rest.nodes, rest.steps = nodes, {}
     rest.targets = [(renumber[i], t) for i, t in n.targets]
     rest.out_strides = [(*s, 0) for s in n.out_strides]
@@ -408,7 +408,7 @@ def _below(n: _Nest, values: Sequence[int], stop: set[int] | None = None) -> set
         found.add(i)
         if i >= first and not (stop and i in stop):
             node = n.nodes[i - first]
-            todo += node.args if isinstance(node, Node) else ()
+            todo += node.args if isinstance(node, ExpressionNode) else ()
     return found
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.kernels.cpu.base import Cost, Kernel, pointer
+from nxjax.kernels.cpu.base import Kernel, KernelCost, pointer
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, Counter, CpuProgram, Ref, RepeatStep
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
@@ -42,7 +42,7 @@ class Planted(Kernel):
         return None
 
     def cost(self):
-        return Cost(1, 4, 4)
+        return KernelCost(1, 4, 4)
 
     def emit(self, module, isa):
         f, words, lo, hi, scratch = self.function(module)

@@ -16,7 +16,7 @@ from nxjax.backends.cpu.native.loading import _Linked
 from nxjax.backends.cpu.native.relocations import PROCESSORS
 from nxjax.backends.cpu.native.sync import SYSTEM
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 from nxjax.lower.cpu.lower import lower
 from nxjax.testing import assert_close
@@ -162,7 +162,7 @@ def arm(monkeypatch, request):
 
 
 def texts(kernels, name):
-    module = Module()
+    module = LlvmModule()
     for kernel in dict.fromkeys(kernels):
         kernel.emit(module, isa.named(name))
     return module.text

@@ -14,7 +14,7 @@ from nxjax.backends.cpu import call_layout
 from nxjax.backends.cpu.call_layout import Unknown, word
 from nxjax.backends.cpu.native.objects import ObjectCode
 from nxjax.config import config, current_settings
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import Jitted
@@ -85,7 +85,7 @@ def test_where_nothing_is_installed_python_answers(monkeypatch: pytest.MonkeyPat
 def test_immortal_objects_keep_their_counts(python):
     """From 3.12 on, a negative lower half of the count says that an object is one."""
     layout = dataclasses.replace(call_layout.find(Jitted), python=python)
-    module = Module()
+    module = LlvmModule()
     code = ObjectCode(module, layout, "f", ("ptr",), "i64")
     (x,) = code.arguments
     code.incref(x)

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.aie.chip import NPU1, NPU2
-from nxjax.kernels.aie.elementwise import Bfloat, Lookup, Product, Sum
-from nxjax.kernels.aie.matmul import AWAY, HEADER, UP, Matmul, Requantize, Zero, tiled, untiled
+from nxjax.kernels.aie.elementwise import Bfloat, ElementwiseAdd, ElementwiseMul, Lookup
+from nxjax.kernels.aie.matmul import AWAY, HEADER, UP, Matmul, Requantize, ZeroFill, tiled, untiled
 from nxjax.kernels.aie.spec import named, source_file
 
 KERNELS = [
-    Zero("i32", 64),
-    Zero("bf16", 32),
+    ZeroFill("i32", 64),
+    ZeroFill("bf16", 32),
     Matmul("i8", 16, 24, 32, 4, 8, 8, 8 * 4 + 12 * 32),
     Matmul("i8", 16, 16, 16, 8, 8, 8),
     Matmul("bf16", 8, 24, 16, 4, 8, 4),
@@ -24,8 +24,8 @@ KERNELS = [
     Requantize(16, 32, 4, 8, 64),
     Requantize(16, 16, 8, 8, 32),
     Lookup(64),
-    Sum(96),
-    Product(96),
+    ElementwiseAdd(96),
+    ElementwiseMul(96),
     Bfloat("add", 64),
     Bfloat("mul", 64),
     Bfloat("relu", 64),
@@ -62,7 +62,7 @@ def values(kernel, rng):
         factors = rng.integers(0, 2**31, n), rng.integers(0, 2**15, n)
         words = np.concatenate([head, rng.integers(-(2**18), 2**18, n), *factors]).astype(np.int32)
         arrays[1][kernel.before :] = words.view(np.int8)
-    if isinstance(kernel, (Sum, Product)):
+    if isinstance(kernel, (ElementwiseAdd, ElementwiseMul)):
         arrays[2][:8] = [4, -120, 127, rng.integers(2**30, 2**31), rng.integers(-12, 2), rng.integers(0, 2), -7, 5]
     return arrays
 

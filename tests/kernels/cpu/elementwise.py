@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from nxjax.kernels.cpu import convert, ops
-from nxjax.kernels.cpu.base import Cost, Kernel, dense, plain, pointer
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.base import Kernel, KernelCost, dense, plain, pointer
+from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.trace import core, dtypes
 from tests.kernels.cpu.running import run
@@ -31,7 +31,7 @@ class OpKernel(Kernel):
         return plain(dense(*(self.n * d.itemsize for d in self.ins)), dense(self.n * self.out.itemsize))
 
     def cost(self):
-        return Cost(self.n, 0, 0)
+        return KernelCost(self.n, 0, 0)
 
     def emit(self, module, isa):
         f, words, lo, hi, _ = self.function(module)
@@ -110,7 +110,7 @@ def same_step(name, step, dtype, *xs, **params):
     """A step of a nest (`ops_quant`): its machine code against its NumPy, over a row."""
     xs = [np.ascontiguousarray(x) for x in np.broadcast_arrays(*xs)]
     inputs = tuple(Input(x.dtype, (x.itemsize,)) for x in xs)
-    node = Node(step, tuple(sorted(params.items())), tuple(range(len(xs))), np.dtype(dtype))
+    node = ExpressionNode(step, tuple(sorted(params.items())), tuple(range(len(xs))), np.dtype(dtype))
     kernel = Nest((xs[0].size,), 1, False, inputs, (node,), (Output(len(xs), (np.dtype(dtype).itemsize,)),))
     with np.errstate(all="ignore"):
         wanted = step.eval(*xs, **params)

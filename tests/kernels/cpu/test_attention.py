@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.attention import Attention, joins
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.trace.core import get_op
 from tests.kernels.cpu.products import planned
@@ -20,8 +20,8 @@ def less_the_largest(rows, columns, bias=False):
     n = len(inputs)
     nodes = [
         Reduction("max", 0, np.float32(-np.inf).tobytes(), FLOAT),
-        Node(get_op("sub"), (), (0, n), FLOAT),
-        *[Node(get_op("add"), (), (n + 1, 1), FLOAT)] * bias,
+        ExpressionNode(get_op("sub"), (), (0, n), FLOAT),
+        *[ExpressionNode(get_op("add"), (), (n + 1, 1), FLOAT)] * bias,
     ]
     return Nest((rows, columns), 1, True, inputs, tuple(nodes), (Output(n + len(nodes) - 1, line),))
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.choose import Choose, Slide
+from nxjax.kernels.cpu.choose import Slide, WindowSelection
 from nxjax.kernels.cpu.pool import accumulator
 from tests.kernels.cpu.running import run
 
@@ -24,7 +24,7 @@ def test_against_the_meaning(name, scatter, dtype, channels, direction):
     )
     steps = (high * x_row, high * o_row, 4 * w_row)
     lanes = isa.named(name).lanes(max(acc.itemsize, 4))
-    kernel = Choose(scatter, direction, dtype, batch, channels, slides, steps, lanes)
+    kernel = WindowSelection(scatter, direction, dtype, batch, channels, slides, steps, lanes)
     draw = lambda *shape: rng.integers(-3, 4, shape).astype(dtype)
     x = draw(batch, high, wide, channels)
     first = draw(batch, 4, 7, channels) if scatter else draw(*x.shape)
@@ -38,7 +38,9 @@ def test_against_the_meaning(name, scatter, dtype, channels, direction):
 
 def test_sizes_are_no_part_of_the_code():
     a, b = (
-        Choose(True, "ge", np.dtype("float32"), n, 32, [Slide(n, n, 2, 1, 1, 0, 1, 128, 128, 128)], (0, 0, 0), 16)
+        WindowSelection(
+            True, "ge", np.dtype("float32"), n, 32, [Slide(n, n, 2, 1, 1, 0, 1, 128, 128, 128)], (0, 0, 0), 16
+        )
         for n in (5, 9)
     )
     assert a.symbol == b.symbol

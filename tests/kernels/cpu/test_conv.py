@@ -5,7 +5,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.conv import Conv
 from nxjax.kernels.cpu.conv_blocks import WORK, block_for, vectors_for
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem, Extra
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu.running import run
 
@@ -61,7 +61,11 @@ def test_against_the_meaning(name, kind, case):
 def test_epilogue_with_two_results(name):
     """(sum + bias, max(sum + bias + residual, 0)), bias per channel and residual per element."""
     f32 = np.dtype("float32")
-    nodes = (Node(add, (), (0, 1), f32), Node(add, (), (3, 2), f32), Node(max, (), (4, 1), f32))
+    nodes = (
+        ExpressionNode(add, (), (0, 1), f32),
+        ExpressionNode(add, (), (3, 2), f32),
+        ExpressionNode(max, (), (4, 1), f32),
+    )
     outputs = 21
     kernel, x, w, shape = prepared("f32", name, (2, 5, 6, 4), outputs, 3, 1, 1)
     _, oh, ow, _ = shape

@@ -5,7 +5,7 @@ import pytest
 
 from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, finish_row, plain
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.ops.arithmetic import add, mul
 from tests.kernels.cpu.running import ISAS, run
 from tests.kernels.cpu.written import Written
@@ -16,7 +16,7 @@ F32 = np.dtype(np.float32)
 def added(product):
     """``(product + wide) * single``."""
     dtypes = (product, product, product)
-    nodes = (Node(add, (), (0, 1), product), Node(mul, (), (3, 2), product))
+    nodes = (ExpressionNode(add, (), (0, 1), product), ExpressionNode(mul, (), (3, 2), product))
     return Epilogue(product, Expression(dtypes, nodes, (4,)), (Operand(product, True), Operand(product, False)))
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.expression import Constant, Expression, Node, identity
+from nxjax.kernels.cpu.expression import Constant, Expression, ExpressionNode, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.ops.arithmetic import add, mul
 from nxjax.trace import dtypes
@@ -14,7 +14,9 @@ F32, BF16 = np.dtype(np.float32), dtypes.bfloat16
 
 def relu_like(dtype=F32):
     one = Constant(np.float32(1).astype(dtype).tobytes(), dtype)
-    return Expression((dtype, dtype), (one, Node(add, (), (0, 2), dtype), Node(mul, (), (3, 1), dtype)), (4, 3))
+    return Expression(
+        (dtype, dtype), (one, ExpressionNode(add, (), (0, 2), dtype), ExpressionNode(mul, (), (3, 1), dtype)), (4, 3)
+    )
 
 
 def test_meaning_broadcasts():

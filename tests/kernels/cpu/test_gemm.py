@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand
-from nxjax.kernels.cpu.expression import Expression, Node
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.ops.arithmetic import add, max
 from nxjax.trace import dtypes
 from tests.kernels.cpu.products import multiply, planned
@@ -145,9 +145,9 @@ def test_epilogue(name, k):
     x, y = array(rng, (m, k), f32, "rows"), array(rng, (k, n), f32, "rows")
     column, row, rest = (array(rng, s, f32, "rows") for s in ((1, n), (m, 1), (m, n)))
     nodes = (
-        Node(add, (), (0, 1), f32),
-        Node(add, (), (4, 2), f32),
-        Node(max, (), (5, 3), f32),
+        ExpressionNode(add, (), (0, 1), f32),
+        ExpressionNode(add, (), (4, 2), f32),
+        ExpressionNode(max, (), (5, 3), f32),
     )
     expression = Expression((f32,) * 4, nodes, (6, 4))
     end = Epilogue(f32, expression, (Operand(f32, True), Operand(f32, False), Operand(f32, True)))
@@ -231,7 +231,7 @@ def dots(monkeypatch):
     named = isa.named
 
     def defined(engine, kernels):
-        module = Module()
+        module = LlvmModule()
         for kernel in kernels:
             kernel.emit(module, engine.isa)
         kept = [line for line in module.text.splitlines() if not (line.startswith("declare") and "sdot" in line)]

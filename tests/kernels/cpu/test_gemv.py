@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.gemv import DEEP, MOST, Gemv, block_for
 from nxjax.ops.arithmetic import add
 from tests.kernels.cpu.running import ISAS, run
@@ -70,7 +70,7 @@ def test_epilogue(name, turned):
     x, y, bias = (rng.standard_normal(s).astype(f32) for s in ((2, 300), (300, 101), (2, 101)))
     if turned:
         y = np.ascontiguousarray(y.T).T
-    end = Epilogue(f32, Expression((f32, f32), (Node(add, (), (0, 1), f32),), (2,)), (Operand(f32, True),))
+    end = Epilogue(f32, Expression((f32, f32), (ExpressionNode(add, (), (0, 1), f32),), (2,)), (Operand(f32, True),))
     k = kernel(x, y, f32, f32, end, (404, 404))
     (found,) = run(k, x, y, bias, name=name, strided=True)
     np.testing.assert_allclose(found, x @ y + bias, rtol=1e-4, atol=1e-4)

@@ -5,7 +5,7 @@ import pytest
 
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.intrinsics import _NEEDS, _SIGNATURES, needed, signature
-from nxjax.kernels.cpu.ir import Function, Module, is_float, vector
+from nxjax.kernels.cpu.ir import Function, LlvmModule, is_float, vector
 
 FLOATS = ("fabs", "sqrt", "trunc", "floor", "ceil", "rint", "roundeven", "sin", "cos", "copysign", "fmuladd")
 
@@ -23,7 +23,7 @@ def called(name, over):
         xs[2:] = f.constant("i32", 3), f.constant("i32", 1)
     y = f.intrinsic(name, result, *xs, over=over)
     f.ret(None if result == "void" else y)
-    module = Module()
+    module = LlvmModule()
     module.add(f)
     return module
 

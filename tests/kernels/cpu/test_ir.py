@@ -7,7 +7,7 @@ import pytest
 
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.base import pointer
-from nxjax.kernels.cpu.ir import Function, Module, bits_of, element, is_float, lanes_of, mangled, number, vector
+from nxjax.kernels.cpu.ir import Function, LlvmModule, bits_of, element, is_float, lanes_of, mangled, number, vector
 from tests.kernels.cpu.running import ISAS, run
 from tests.kernels.cpu.written import Written
 
@@ -126,7 +126,7 @@ def test_comparisons_of_floats_are_false_for_nan():
 
 
 def test_a_module_has_each_function_once_and_declares_what_is_called():
-    module = Module()
+    module = LlvmModule()
     for _ in range(2):
         f = Function("same", ("double",), "double")
         f.ret(f.intrinsic("sqrt", "double", f.arguments[0]))
@@ -146,7 +146,7 @@ def test_one_name_has_one_meaning_in_a_module():
     with pytest.raises(LoweringError, match="helper is declared twice"):
         f.call("helper", "double")
     for other in (function("other", "float"), function("other", "double", helper="float")):
-        module = Module()
+        module = LlvmModule()
         module.add(function("one", "double"))
         module.add(other)
         with pytest.raises(LoweringError, match="helper is declared twice"):
@@ -155,12 +155,12 @@ def test_one_name_has_one_meaning_in_a_module():
     module.add(Function("helper", ["i64"], "double"))
     with pytest.raises(LoweringError, match="helper is declared twice"):
         assert module.text
-    module = Module()
+    module = LlvmModule()
     module.add(function("one", "double"))
     module.add(function("one", "float"))
     with pytest.raises(LoweringError, match="one is declared twice"):
         assert module.text
-    module = Module()
+    module = LlvmModule()
     module.globals["@x"] = "@x = internal global i64 0"
     module.add(function("one", "double"))
     module.functions["one"].globals["@x"] = "@x = internal global i64 1"

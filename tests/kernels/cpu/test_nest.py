@@ -12,8 +12,8 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.config import config
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import nest_emit
-from nxjax.kernels.cpu.expression import Constant, Node
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.expression import Constant, ExpressionNode
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.isa import named
 from nxjax.kernels.cpu.nest import ACCUMULATORS, Input, Iota, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_passes import CHUNK, widths
@@ -70,11 +70,11 @@ def test_elementwise(isa, data):
     two = Constant(np.asarray(2, dtype).tobytes(), dtype)
     nodes = (
         two,
-        Node(add, (), (0, 1), dtype),
+        ExpressionNode(add, (), (0, 1), dtype),
         Iota(dtype, 3, tuple(data.draw(st.integers(-1, 1)) for _ in sizes)),
-        Node(mul, (), (3, 2), dtype),
-        Node(gt, (), (5, 4), dtypes.bool_),
-        Node(select_n, (), (6, 5, 0), dtype),
+        ExpressionNode(mul, (), (3, 2), dtype),
+        ExpressionNode(gt, (), (5, 4), dtypes.bool_),
+        ExpressionNode(select_n, (), (6, 5, 0), dtype),
     )
     outputs = (Output(7, dense(sizes, size)), Output(6, dense(sizes, 1)))
     nest = Nest(
@@ -98,7 +98,14 @@ def test_steps_along_the_lanes(isa, dtype, step, n):
     x = np.arange(abs(step) * (n - 1) + 1).astype(dtype)[::step]
     assert len(x) == n
     size = dtype.itemsize
-    nest = Nest((n,), 1, False, (Input(dtype, (step * size,)),), (Node(add, (), (0, 0), dtype),), (Output(1, (size,)),))
+    nest = Nest(
+        (n,),
+        1,
+        False,
+        (Input(dtype, (step * size,)),),
+        (ExpressionNode(add, (), (0, 0), dtype),),
+        (Output(1, (size,)),),
+    )
     np.testing.assert_array_equal(run(nest, x, name=isa, strided=True)[0], x + x)
 
 
@@ -106,11 +113,11 @@ def softmax_like(sizes, count, rows, full):
     """max, exp, sum, and a second reduction; with outputs of both kinds."""
     nodes = (
         Reduction("max", 0, LOWEST, F32),
-        Node(sub, (), (0, 1), F32),
-        Node(exp, (), (2,), F32),
+        ExpressionNode(sub, (), (0, 1), F32),
+        ExpressionNode(exp, (), (2,), F32),
         Reduction("add", 3, ZERO, F32),
-        Node(mul, (), (3, 4), F32),
-        Node(add, (), (4, 1), F32),
+        ExpressionNode(mul, (), (3, 4), F32),
+        ExpressionNode(add, (), (4, 1), F32),
     )
     outputs = [Output(6, kept(sizes, count, 4)), Output(1, kept(sizes, count, 4))]
     if full:
@@ -137,12 +144,12 @@ def test_passes(isa, rows, data):
 def reduction_of_reduction(sizes, count, rows):
     """``cos(x)`` does not need the first sum, and is first needed after it, twice."""
     nodes = (
-        Node(cos, (), (0,), F32),
+        ExpressionNode(cos, (), (0,), F32),
         Reduction("add", 0, ZERO, F32),
-        Node(sub, (), (0, 2), F32),
-        Node(mul, (), (3, 1), F32),
+        ExpressionNode(sub, (), (0, 2), F32),
+        ExpressionNode(mul, (), (3, 1), F32),
         Reduction("add", 4, ZERO, F32),
-        Node(mul, (), (5, 1), F32),
+        ExpressionNode(mul, (), (5, 1), F32),
         Reduction("add", 6, ZERO, F32),
     )
     return Nest(sizes, count, rows, (Input(F32, dense(sizes, 4)),), nodes, (Output(7, kept(sizes, count, 4)),))
@@ -168,7 +175,11 @@ def test_lanes_beyond_the_end_change_nothing(isa, dtype, n):
     """They hold 0 / 0. One lane in the last register is a case of its own for LLVM."""
     dtype = np.dtype(dtype)
     size = dtype.itemsize
-    nodes = (Node(div, (), (0, 0), dtype), Node(mul, (), (0, 1), dtype), Reduction("add", 2, bytes(size), dtype))
+    nodes = (
+        ExpressionNode(div, (), (0, 0), dtype),
+        ExpressionNode(mul, (), (0, 1), dtype),
+        Reduction("add", 2, bytes(size), dtype),
+    )
     nest = Nest((1, n), 1, True, (Input(dtype, (0, size)),), nodes, (Output(3, (size, 0)),))
     x = np.arange(1, n + 1, dtype=dtype)[None]
     np.testing.assert_array_equal(run(nest, x, name=isa)[0], x.sum())
@@ -202,25 +213,25 @@ def test_random_graphs(isa, rows, data):
     for _ in range(3 + pick(9)):
         have = len(inputs) + len(nodes)
         reduced = [i for i, n in enumerate(nodes, len(inputs)) if isinstance(n, Reduction)]
-        dear = [i for i, n in enumerate(nodes, len(inputs)) if isinstance(n, Node) and n.op in BOUNDED]
+        dear = [i for i, n in enumerate(nodes, len(inputs)) if isinstance(n, ExpressionNode) and n.op in BOUNDED]
         match pick(5):
             case 0:
                 op, start = ("max", np.float64(-np.inf).tobytes()) if pick(2) else ("add", bytes(8))
                 nodes.append(Reduction(op, recent(have), start, f64))
             case 1:
-                nodes.append(Node(BOUNDED[pick(2)], (), (recent(have),), f64))
+                nodes.append(ExpressionNode(BOUNDED[pick(2)], (), (recent(have),), f64))
             case 2 if reduced and dear:  # a dear value that two passes after a reduction need
                 twice, total = dear[pick(len(dear))], Reduction("add", have, bytes(8), f64)
-                nodes += [Node(mul, (), (reduced[pick(len(reduced))], twice), f64), total]
-                nodes.append(Node(mul, (), (have + 1, twice), f64))
+                nodes += [ExpressionNode(mul, (), (reduced[pick(len(reduced))], twice), f64), total]
+                nodes.append(ExpressionNode(mul, (), (have + 1, twice), f64))
             case _:
-                nodes.append(Node(PAIRS[pick(4)], (), (pick(have), recent(have)), f64))
+                nodes.append(ExpressionNode(PAIRS[pick(4)], (), (pick(have), recent(have)), f64))
     first = len(inputs)
     # A nest reduces what belongs to the whole space only.
     full = [any(s and n > 1 for s, n in zip(i.strides[count:], sizes[count:], strict=True)) for i in inputs]
     for k, node in enumerate(nodes):
         if isinstance(node, Reduction) and not full[node.arg]:
-            node = nodes[k] = Node(tanh, (), (node.arg,), f64)
+            node = nodes[k] = ExpressionNode(tanh, (), (node.arg,), f64)
         full.append(False if isinstance(node, Reduction) else any(full[a] for a in node.args))
     wanted = {len(full) - 1, *(first + pick(len(nodes)) for _ in range(pick(3)))}
     outputs = tuple(Output(i, dense(sizes, 8) if full[i] else kept(sizes, count, 8)) for i in sorted(wanted))
@@ -240,7 +251,7 @@ def test_whole_rows_of_columns(isa, shape):
     sizes = (*shape[: count - 1], shape[-1], shape[-2])  # kept with the lanes last, then reduced
     strides = dense(shape, 4)
     inner = (*strides[: count - 1], strides[-1], strides[-2])
-    nodes = (Node(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32), Reduction("max", 0, LOWEST, F32))
+    nodes = (ExpressionNode(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32), Reduction("max", 0, LOWEST, F32))
     outputs = (Output(2, kept(sizes, count, 4)), Output(3, kept(sizes, count, 4)))
     nest = Nest(sizes, count, False, (Input(F32, inner),), nodes, outputs)
     assert nest.whole
@@ -292,19 +303,19 @@ def test_vectors_wider_than_their_memory_are_refused(isa, monkeypatch):
     whole = Nest(sizes, 1, False, inputs, (Reduction("add", 0, ZERO, F32),), outputs)
     softmax = (
         Reduction("max", 0, LOWEST, F32),
-        Node(sub, (), (0, 1), F32),
-        Node(exp, (), (2,), F32),
+        ExpressionNode(sub, (), (0, 1), F32),
+        ExpressionNode(exp, (), (2,), F32),
         Reduction("add", 3, ZERO, F32),
-        Node(div, (), (3, 4), F32),
+        ExpressionNode(div, (), (3, 4), F32),
     )
     saved = Nest(sizes, 1, False, inputs, softmax, (Output(5, strides),))
     assert whole.whole and saved.plan.slots
     for nest, lanes in ((_extremes_of_columns(np.dtype("int8"), 1201), 512), (whole, 2048), (saved, 128)):
-        nest.emit(Module(), named(isa))
+        nest.emit(LlvmModule(), named(isa))
         with monkeypatch.context() as patch:
             patch.setattr(nest_emit, "widths", lambda *_, lanes=lanes: (lanes, lanes))
             with pytest.raises(LoweringError, match="columns"):
-                nest.emit(Module(), named(isa))
+                nest.emit(LlvmModule(), named(isa))
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -426,21 +437,27 @@ def test_numbers_of_elements_that_pass_32_bits(isa, dtype, end):
 
 def test_what_may_lie_in_one_place():
     inputs = (Input(F32, (40, 4)), Input(F32, (0, 4)))
-    nest = Nest((9, 10), 2, False, inputs, (Node(add, (), (0, 1), F32),), (Output(2, (40, 4)),))
+    nest = Nest((9, 10), 2, False, inputs, (ExpressionNode(add, (), (0, 1), F32),), (Output(2, (40, 4)),))
     assert nest.inplace == ((0, 0),)
     for size, dtype in ((1, "int8"), (2, "int16"), (1, "bool")):
         d = np.dtype(dtype)
         small = Nest((9, 10), 2, False, (Input(d, (10 * size, size)),), (), (Output(0, (10 * size, size)),))
         assert small.inplace == ((0, 0),)
     # The row is read again after it has been written.
-    nodes = (Reduction("max", 0, LOWEST, F32), Node(add, (), (0, 0), F32), Node(mul, (), (0, 1), F32))
+    nodes = (
+        Reduction("max", 0, LOWEST, F32),
+        ExpressionNode(add, (), (0, 0), F32),
+        ExpressionNode(mul, (), (0, 1), F32),
+    )
     twice = Nest((9, 10), 1, True, inputs[:1], nodes, (Output(2, (40, 4)), Output(3, (40, 4))))
     assert twice.inplace == ((1, 0),)
 
 
 def test_keys():
     def nest(n, stride=4):
-        return Nest((n,), 1, False, (Input(F32, (stride,)),), (Node(add, (), (0, 0), F32),), (Output(1, (4,)),))
+        return Nest(
+            (n,), 1, False, (Input(F32, (stride,)),), (ExpressionNode(add, (), (0, 0), F32),), (Output(1, (4,)),)
+        )
 
     assert nest(5).key == nest(5).key != nest(6).key
     assert nest(5).key != nest(5, 8).key
@@ -460,7 +477,7 @@ def test_nothing_and_one():
 @pytest.mark.parametrize("total", [1000, 901, 900, 1199, 1200])
 def test_blocks_of_a_reduction(isa, rows, total):
     """A dimension in blocks of 300; the last one may have fewer."""
-    nodes = (Node(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32))
+    nodes = (ExpressionNode(mul, (), (0, 0), F32), Reduction("add", 1, ZERO, F32))
     strides, x_shape = ((1200, 4), (total,)) if rows else ((300 * 28, 4, 28), (7, total))
     count = -(-total // 300)
     sizes = (count, 300) if rows else (count, 7, 300)
@@ -478,7 +495,7 @@ def test_blocks_of_a_reduction(isa, rows, total):
 def test_streams_want_no_alignment(isa, offset):
     """An output may have been moved since it was planned to go past the caches."""
     n = 5000
-    nest = Nest((n,), 1, False, (Input(F32, (4,)),), (Node(add, (), (0, 0), F32),), (Output(1, (4,), True),))
+    nest = Nest((n,), 1, False, (Input(F32, (4,)),), (ExpressionNode(add, (), (0, 0), F32),), (Output(1, (4,), True),))
     x, y = np.arange(n, dtype=np.float32), np.zeros(n + 32, np.float32)
     place = -y.ctypes.data % 64 + offset
     words = np.array([x.ctypes.data, y.ctypes.data + place], np.uint64)

@@ -5,7 +5,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.conv import Conv
 from nxjax.kernels.cpu.conv_blocks import WORK, RegisterBlock, block_for
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem, Extra
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.winograd import FEATURES, Weights, Winograd
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu.running import run
@@ -96,7 +96,7 @@ def test_differences_of_bytes_are_exact(name):
 def test_epilogue_with_two_results(name):
     """(sum + bias, max(sum + bias + residual, bias)), bias per channel, residual per element, one number for all."""
     nodes = (
-        Node(add, (), (0, 1), F32), Node(add, (), (4, 2), F32), Node(max, (), (5, 1), F32), Node(add, (), (6, 3), F32)
+        ExpressionNode(add, (), (0, 1), F32), ExpressionNode(add, (), (4, 2), F32), ExpressionNode(max, (), (5, 1), F32), ExpressionNode(add, (), (6, 3), F32)
     )  # fmt: skip
     _, oh, ow, outputs = out = (2, 5, 7, 32)
     dense = Extra(F32, oh * ow * outputs * 4, (0, ow * outputs * 4, outputs * 4), 0, True)

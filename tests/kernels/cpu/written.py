@@ -2,7 +2,7 @@
 
 import inspect
 
-from nxjax.kernels.cpu.base import Cost, Kernel
+from nxjax.kernels.cpu.base import Kernel, KernelCost
 
 
 class Written(Kernel):
@@ -34,4 +34,4 @@ class Written(Kernel):
         return None  # whatever its body does
 
     def cost(self):
-        return Cost(0, 0, 0)
+        return KernelCost(0, 0, 0)

@@ -11,7 +11,7 @@ import nxjax.numpy as jnp
 from nxjax.errors import VerificationError
 from nxjax.kernels.cpu.base import Box, Touches, dense
 from nxjax.kernels.cpu.base import OutputEffect as Stored
-from nxjax.kernels.cpu.expression import Constant, Node
+from nxjax.kernels.cpu.expression import Constant, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_plan import NestPlan, Pass, SavedValue
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
@@ -544,9 +544,9 @@ def summed_twice(plan=None):
     """``(sum(x) * cos(x)).sum()`` of 16 rows of 64 floats, with its passes as ``plan`` says."""
     op = lambda name: get_op(name)
     nodes = (
-        Node(op("cos"), (), (0,), dtypes.float32),
+        ExpressionNode(op("cos"), (), (0,), dtypes.float32),
         Reduction("add", 0, bytes(4), dtypes.float32),
-        Node(op("mul"), (), (1, 2), dtypes.float32),
+        ExpressionNode(op("mul"), (), (1, 2), dtypes.float32),
         Reduction("add", 3, bytes(4), dtypes.float32),
     )
     nest = Nest((16, 64), 1, True, (Input(dtypes.float32, (256, 4)),), nodes, (Output(4, (4, 0)),))
@@ -616,7 +616,7 @@ def test_saved_values_lie_apart(slots, scratch, why):
 
 def test_a_part_that_is_changed_in_place_keeps_what_lies_around_it():
     """``y = 1; y[::2] = -s``: the nest writes eight of the sixteen floats of ``y``, and ``s`` was made there whole."""
-    negative = (Node(get_op("neg"), (), (0,), dtypes.float32),)
+    negative = (ExpressionNode(get_op("neg"), (), (0,), dtypes.float32),)
     kernel = Nest((8,), 1, False, (Input(dtypes.float32, (8,)),), negative, (Output(1, (8,)),))
     one = (Constant(np.float32(1).tobytes(), np.dtype(np.float32)),)
     ones = Nest((16,), 1, False, (), one, (Output(0, (4,)),))

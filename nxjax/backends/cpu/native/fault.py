@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.native.sync import SYSTEM, System, fetch, forever, load, null, put, store, swap_if, word
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 # Of a piece of memory: where its pages and the forbidden ones beside them begin and end, where it is itself, its bytes,
 # its name (a C string), its state.
@@ -54,7 +54,7 @@ SIGNALS: Final = {"linux": _Signals(16, 136, 0x0800_0004), "darwin": _Signals(24
 
 def text(system: System = SYSTEM) -> str:
     """The handler in LLVM's language."""
-    module = Module()
+    module = LlvmModule()
     module.globals[_STATE] = f"{_STATE} = internal global [{_OLD + 2 * _ACTION} x i8] zeroinitializer, align 16"
     layout = SIGNALS[system.name]
     _number(module)
@@ -66,13 +66,13 @@ def text(system: System = SYSTEM) -> str:
     return module.text
 
 
-def _function(module: Module, name: str, parameters: list[str], result: str = "void") -> Function:
+def _function(module: LlvmModule, name: str, parameters: list[str], result: str = "void") -> Function:
     f = Function(name, parameters, result)
     module.add(f)
     return f
 
 
-def _say(f: Function, module: Module, what: str | Value) -> None:
+def _say(f: Function, module: LlvmModule, what: str | Value) -> None:
     """Write a text, or a C string, to standard error."""
     if isinstance(what, str):
         name = f"@nx_fault_text_{len(module.globals)}"
@@ -82,7 +82,7 @@ def _say(f: Function, module: Module, what: str | Value) -> None:
     f.call("write", "i64", f.constant("i32", 2), what, f.call("strlen", "i64", what))
 
 
-def _number(module: Module) -> None:
+def _number(module: LlvmModule) -> None:
     """``void nx_fault_number(i64 n, i64 base)``: write a number without sign."""
     f = _function(module, "nx_fault_number", ["i64", "i64"])
     n, base = f.arguments
@@ -103,7 +103,7 @@ def _number(module: Module) -> None:
     f.ret()
 
 
-def _row(module: Module) -> None:
+def _row(module: LlvmModule) -> None:
     """``ptr nx_fault_row()``: the row of this thread among those that run something."""
     f = _function(module, "nx_fault_row", [], "ptr")
     table = word(f, Value(f, "ptr", _STATE), _RUNNING_AT, "ptr")
@@ -119,7 +119,7 @@ def _row(module: Module) -> None:
     f.ret(last)
 
 
-def _run(module: Module) -> None:
+def _run(module: LlvmModule) -> None:
     """``ptr nx_fault_run(ptr text)``: note what this thread runs; gives what it ran before."""
     f = _function(module, "nx_fault_run", ["ptr"], "ptr")
     row = f.call("nx_fault_row", "ptr")
@@ -128,7 +128,7 @@ def _run(module: Module) -> None:
     f.ret(old)
 
 
-def _guarded(module: Module, system: System) -> None:
+def _guarded(module: LlvmModule, system: System) -> None:
     """``void nx_guarded(ptr words, i64 lo, i64 hi, ptr)``: a kernel; calls the one that is named before its words."""
     f = _function(module, "nx_guarded", ["ptr", "i64", "i64", "ptr"])
     words, lo, hi, _ = f.arguments
@@ -179,7 +179,7 @@ def _guarded(module: Module, system: System) -> None:
     f.ret()
 
 
-def _handler(module: Module, layout: _Signals) -> None:
+def _handler(module: LlvmModule, layout: _Signals) -> None:
     """``void nx_fault(i32 signal, ptr info, ptr context)``."""
     f = _function(module, "nx_fault", ["i32", "ptr", "ptr"])
     number, info, _ = f.arguments
@@ -228,7 +228,7 @@ def _handler(module: Module, layout: _Signals) -> None:
     f.ret()
 
 
-def _say_place(f: Function, module: Module, begin: Value, nbytes: Value, address: Value) -> None:
+def _say_place(f: Function, module: LlvmModule, begin: Value, nbytes: Value, address: Value) -> None:
     end = begin + nbytes
     _say(f, module, ", ")
     with f.if_(address.ult(begin)):
@@ -243,7 +243,7 @@ def _say_place(f: Function, module: Module, begin: Value, nbytes: Value, address
         _say(f, module, "inside ")
 
 
-def _say_piece(f: Function, module: Module, piece: Value, address: Value) -> None:
+def _say_piece(f: Function, module: LlvmModule, piece: Value, address: Value) -> None:
     nbytes, state = word(f, piece, 24), word(f, piece, 40)
     _say_place(f, module, word(f, piece, 16), nbytes, address)
     _say(f, module, word(f, piece, 32, "ptr"))
@@ -256,7 +256,7 @@ def _say_piece(f: Function, module: Module, piece: Value, address: Value) -> Non
         _say(f, module, ", which may only be read")
 
 
-def _install(module: Module, layout: _Signals) -> None:
+def _install(module: LlvmModule, layout: _Signals) -> None:
     """``void nx_fault_install(ptr pieces, ptr running)``."""
     f = _function(module, "nx_fault_install", ["ptr", "ptr"])
     pieces, running = f.arguments

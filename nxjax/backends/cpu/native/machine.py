@@ -40,7 +40,7 @@ from nxjax.backends.cpu.native.sync import (
     swap_if,
     word,
 )
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 OPCODES: Final = (
     "end", "call", "heavy", "parallel", "copy", "copy4", "copy8", "host", "repeat", "again", "test", "jump", "select",
@@ -84,7 +84,7 @@ _STREAM: Final = 16 * 2**20  # bytes: copies of so many go past the caches
 _MAIN: Final = "@nx_main_thread"
 
 
-def emit(module: Module, system: System) -> None:
+def emit(module: LlvmModule, system: System) -> None:
     """Add ``nx_run``, ``nx_copy`` and ``nx_main``."""
     module.globals[_MAIN] = f"{_MAIN} = internal global i64 0, align 8"
     _main(module)
@@ -95,13 +95,13 @@ def emit(module: Module, system: System) -> None:
     _run(module, system)
 
 
-def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
+def _function(module: LlvmModule, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
     f = Function(name, parameters, result, linkage="" if seen else "internal")
     module.add(f)
     return f
 
 
-def _main(module: Module) -> None:
+def _main(module: LlvmModule) -> None:
     """``void nx_main(i64 thread)``: which thread Python's signals belong to."""
     f = _function(module, "nx_main", ["i64"], "void", seen=True)
     store(f, f.arguments[0], Value(f, "ptr", _MAIN))
@@ -122,7 +122,7 @@ def _lock_given(f: Function, context: Value, state: Value) -> None:
         put(f, f.call("PyEval_SaveThread", "ptr"), context, F_THREAD)
 
 
-def _poll(module: Module, system: System) -> None:
+def _poll(module: LlvmModule, system: System) -> None:
     """``i64 nx_poll(ptr context)``: ask for signals if it is time to; `RAISED` if a handler has raised."""
     f = _function(module, "nx_poll", ["ptr"], "i64")
     (context,) = f.arguments
@@ -150,7 +150,7 @@ def _poll(module: Module, system: System) -> None:
     f.ret(f.select(raised.ne(0), f.constant("i64", RAISED), OK))
 
 
-def _copy(module: Module, system: System) -> None:
+def _copy(module: LlvmModule, system: System) -> None:
     """A kernel: words are from, to, bytes; an item is a block of `COPY_BLOCK` bytes.
 
     Large copies go past the caches, which would first read what is written over.
@@ -177,7 +177,7 @@ def _copy(module: Module, system: System) -> None:
     f.ret()
 
 
-def _relocate(module: Module) -> None:
+def _relocate(module: LlvmModule) -> None:
     """Write addresses to words of a frame: those that ``table`` names, from an array of addresses."""
     f = _function(module, "nx_relocate", ["ptr", "ptr", "i64", "ptr"], "void")
     frame, table, count, addresses = f.arguments
@@ -188,7 +188,7 @@ def _relocate(module: Module) -> None:
     f.ret()
 
 
-def _steps(module: Module) -> None:
+def _steps(module: LlvmModule) -> None:
     """``i64 nx_steps(ptr frame, ptr code, ptr scratch)``: the instructions, until one ends or fails.
 
     ``turn`` picks the next instruction's code; every code gives the one after it to ``turn``, or by way of ``weigh``
@@ -321,7 +321,7 @@ def _phi(incoming: list[tuple[Value, str]]) -> str:
     return "phi ptr " + ", ".join(f"[ {value.name}, %{block} ]" for value, block in incoming)
 
 
-def _run(module: Module, system: System) -> None:
+def _run(module: LlvmModule, system: System) -> None:
     """See `abi`.
 
     A library may have left this thread another way of rounding, or have subnormal numbers taken for 0. A strict tape

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final, final
 
 from nxjax.backends.cpu.call_layout import ObjectLayout
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 # Functions of CPython's C API that the code calls.
 API: Final = (
@@ -34,7 +34,7 @@ TABLE: Final = "nx_objects_table"
 KEPT: Final = 256
 
 
-def table_function(module: Module) -> None:
+def table_function(module: LlvmModule) -> None:
     """Add the function that says where the table is."""
     f = Function(TABLE, (), "ptr")
     module.add(f)
@@ -62,7 +62,7 @@ class ObjectCode:
 
     def __init__(
         self,
-        module: Module,
+        module: LlvmModule,
         layout: ObjectLayout,
         name: str,
         parameters: tuple[str, ...],

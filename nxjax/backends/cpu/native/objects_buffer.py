@@ -9,7 +9,7 @@ from typing import Final
 
 from nxjax.backends.cpu.call_layout import ObjectLayout
 from nxjax.backends.cpu.native.objects import KEPT, ObjectCode
-from nxjax.kernels.cpu.ir import Module, Value
+from nxjax.kernels.cpu.ir import LlvmModule, Value
 
 # Where a buffer object keeps the address of its bytes, their number, the `ArrayType` of what they are (a reference),
 # and the pool's address, or 0 where the bytes lie in the object itself.
@@ -31,7 +31,7 @@ ARRAY: Final = "nx_array_new"
 ARRAY_DEALLOC: Final = "nx_array_dealloc"
 
 
-def buffer_functions(module: Module, layout: ObjectLayout) -> None:
+def buffer_functions(module: LlvmModule, layout: ObjectLayout) -> None:
     """Add `NEW`, `DEALLOC`, `GETBUFFER`, `TO_NUMPY` and `ARRAY_DEALLOC`, and `ARRAY` for the code of this module."""
     _new(module, layout)
     _dealloc(module, layout)
@@ -41,7 +41,7 @@ def buffer_functions(module: Module, layout: ObjectLayout) -> None:
     _array_dealloc(module, layout)
 
 
-def _new(module: Module, layout: ObjectLayout) -> None:
+def _new(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr new(i64 nbytes, ptr type)``: a buffer of 64-byte aligned memory; null, with an exception set, for none."""
     c = ObjectCode(module, layout, NEW, ("i64", "ptr"), "ptr", inside=False)
     f, (nbytes, type) = c.f, c.arguments
@@ -93,7 +93,7 @@ def no_memory(c: ObjectCode, nbytes: Value) -> Value:
     return c.null()
 
 
-def _dealloc(module: Module, layout: ObjectLayout) -> None:
+def _dealloc(module: LlvmModule, layout: ObjectLayout) -> None:
     """``void dealloc(ptr buffer)``: the bytes go back to where they are from."""
     c = ObjectCode(module, layout, DEALLOC, ("ptr",), "void", inside=False)
     f, (x,) = c.f, c.arguments
@@ -107,7 +107,7 @@ def _dealloc(module: Module, layout: ObjectLayout) -> None:
     f.ret()
 
 
-def _getbuffer(module: Module, layout: ObjectLayout) -> None:
+def _getbuffer(module: LlvmModule, layout: ObjectLayout) -> None:
     """``int getbuffer(ptr buffer, ptr view, int flags)``: the bytes, not to be written to."""
     c = ObjectCode(module, layout, GETBUFFER, ("ptr", "ptr", "i32"), "i32", inside=False)
     x, view, flags = c.arguments
@@ -115,7 +115,7 @@ def _getbuffer(module: Module, layout: ObjectLayout) -> None:
     c.ret(c.api("PyBuffer_FillInfo", "i32", view, x, c.pointer(x, DATA), c.word(x, NBYTES), readonly, flags))
 
 
-def _to_numpy(module: Module, layout: ObjectLayout) -> None:
+def _to_numpy(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr to_numpy(ptr buffer, ptr)``: a method without arguments; the bytes as a NumPy array that keeps them."""
     c = ObjectCode(module, layout, TO_NUMPY, ("ptr", "ptr"), "ptr", inside=False)
     f, (x, _) = c.f, c.arguments
@@ -143,7 +143,7 @@ def _to_numpy(module: Module, layout: ObjectLayout) -> None:
     c.ret(made)
 
 
-def _array(module: Module, layout: ObjectLayout) -> None:
+def _array(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr array(ptr type, ptr owner)``: a `DeviceArray` of a buffer's elements, or those of a NumPy array.
 
     Takes the reference to ``owner``, also where it fails. The array is not looked at by the garbage collector: what it
@@ -181,7 +181,7 @@ def _array(module: Module, layout: ObjectLayout) -> None:
     c.ret(x)
 
 
-def _array_dealloc(module: Module, layout: ObjectLayout) -> None:
+def _array_dealloc(module: LlvmModule, layout: ObjectLayout) -> None:
     """``void array_dealloc(ptr array)``: the end of a `DeviceArray`, or of that part of an instance of a subclass.
 
     What `subtype_dealloc` of CPython does for a class of slots without `__del__`, except that memory of arrays of

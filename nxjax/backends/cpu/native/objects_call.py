@@ -26,7 +26,7 @@ from nxjax.backends.cpu.native.objects_tree import (
     PARTS,
     TYPES,
 )
-from nxjax.kernels.cpu.ir import Module, Value
+from nxjax.kernels.cpu.ir import LlvmModule, Value
 
 # Words of a plan, each at 8 times its place here:
 #   SCOPE...          what it is for: the settings' `call`, the axes in scope and the current mesh
@@ -64,7 +64,7 @@ _OWNER: Final = "nx_owner"
 _ROOM: Final = 256  # words of a frame on the stack; what needs more asks for memory
 
 
-def call_functions(module: Module, layout: ObjectLayout) -> None:
+def call_functions(module: LlvmModule, layout: ObjectLayout) -> None:
     """Add `CALL`: ``ptr call(ptr self, ptr args, ptr kwargs)``, a class's slot for calls."""
     _variable(module, layout)
     _delete(module, layout)
@@ -74,7 +74,7 @@ def call_functions(module: Module, layout: ObjectLayout) -> None:
     _call(module, layout)
 
 
-def _variable(module: Module, layout: ObjectLayout) -> None:
+def _variable(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr variable(ptr variable)``: the value of a context variable, borrowed; null where it has none."""
     c = ObjectCode(module, layout, _VARIABLE, ("ptr",), "ptr")
     f, (variable,) = c.f, c.arguments
@@ -88,7 +88,7 @@ def _variable(module: Module, layout: ObjectLayout) -> None:
     c.ret(value)
 
 
-def _call(module: Module, layout: ObjectLayout) -> None:
+def _call(module: LlvmModule, layout: ObjectLayout) -> None:
     c = ObjectCode(module, layout, CALL, ("ptr", "ptr", "ptr"), "ptr", inside=False)
     f, (self, args, kwargs) = c.f, c.arguments
     plans = c.pointer(self, layout.plans)
@@ -120,7 +120,7 @@ def _call(module: Module, layout: ObjectLayout) -> None:
     c.ret(c.api("slow", "ptr", self, args, kwargs))
 
 
-def _try(module: Module, layout: ObjectLayout) -> None:
+def _try(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr try(ptr plan, ptr args, ptr kwargs)``: the result; null with an exception; `_OTHER`."""
     c = ObjectCode(module, layout, _TRY, ("ptr", "ptr", "ptr"), "ptr")
     f, (plan, args, kwargs) = c.f, c.arguments
@@ -180,7 +180,7 @@ def _try(module: Module, layout: ObjectLayout) -> None:
     c.ret(result)
 
 
-def _delete(module: Module, layout: ObjectLayout) -> None:
+def _delete(module: LlvmModule, layout: ObjectLayout) -> None:
     """``void delete(ptr plan, ptr frame)``: arguments that are given away have no elements any more."""
     c = ObjectCode(module, layout, _DELETE, ("ptr", "ptr"), "void")
     f, (plan, frame) = c.f, c.arguments
@@ -198,7 +198,7 @@ def _delete(module: Module, layout: ObjectLayout) -> None:
     f.ret()
 
 
-def _execute(module: Module, layout: ObjectLayout) -> None:
+def _execute(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr execute(ptr plan, ptr frame)``: run with the frame's arguments; the tree of results, or null."""
     c = ObjectCode(module, layout, _EXECUTE, ("ptr", "ptr"), "ptr")
     f, (plan, frame) = c.f, c.arguments
@@ -229,7 +229,7 @@ def _execute(module: Module, layout: ObjectLayout) -> None:
     c.ret(f.call(BUILD, "ptr", cell, frame))
 
 
-def _owner(module: Module, layout: ObjectLayout) -> None:
+def _owner(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr owner(ptr source, ptr frame, i64 size, ptr type)``: what holds a result that is not in new memory.
 
     A reference; null with an exception set. An argument that the program writes over has to be nobody else's, and one

@@ -19,7 +19,7 @@ from typing import Final
 from nxjax.backends.cpu.call_layout import ObjectLayout
 from nxjax.backends.cpu.native.objects import ObjectCode
 from nxjax.backends.cpu.native.objects_buffer import ARRAY, DATA
-from nxjax.kernels.cpu.ir import Module, Value
+from nxjax.kernels.cpu.ir import LlvmModule, Value
 
 LEAF: Final = 0
 NONE: Final = 1
@@ -59,7 +59,7 @@ _NUMPY_LEAF: Final = "nx_match_numpy"
 _DENSE: Final = 0x101  # NumPy's flags: row-major without gaps, and aligned
 
 
-def tree_functions(module: Module, layout: ObjectLayout) -> None:
+def tree_functions(module: LlvmModule, layout: ObjectLayout) -> None:
     """Add `MATCH` and `BUILD`."""
     _same_type(module, layout)
     _leaf(module, layout)
@@ -72,7 +72,7 @@ def tree_functions(module: Module, layout: ObjectLayout) -> None:
 # --- leaves ---
 
 
-def _same_type(module: Module, layout: ObjectLayout) -> None:
+def _same_type(module: LlvmModule, layout: ObjectLayout) -> None:
     """``i1 same(ptr a, ptr b)``: two `ArrayType`s that are not the same object, but equal."""
     c = ObjectCode(module, layout, _SAME, ("ptr", "ptr"), "i1")
     a, b = c.arguments
@@ -96,7 +96,7 @@ def _keep(c: ObjectCode, frame: Value, index: Value, data: Value, owner: Value, 
         f.store(array, f.at(c.pointer(frame, ARRAYS), index, 8), 8)
 
 
-def _leaf(module: Module, layout: ObjectLayout) -> None:
+def _leaf(module: LlvmModule, layout: ObjectLayout) -> None:
     """``i1 leaf(ptr words, ptr object, ptr frame)``: an array of the wanted type, put nowhere, in this memory."""
     c = ObjectCode(module, layout, _LEAF, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
@@ -127,7 +127,7 @@ def _leaf(module: Module, layout: ObjectLayout) -> None:
     c.ret(1)
 
 
-def _number(module: Module, layout: ObjectLayout) -> None:
+def _number(module: LlvmModule, layout: ObjectLayout) -> None:
     """``i1 number(ptr words, ptr object, ptr frame)``: a Python number that its default dtype can hold."""
     c = ObjectCode(module, layout, _NUMBER, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
@@ -164,7 +164,7 @@ def _number(module: Module, layout: ObjectLayout) -> None:
     c.ret(1)
 
 
-def _numpy(module: Module, layout: ObjectLayout) -> None:
+def _numpy(module: LlvmModule, layout: ObjectLayout) -> None:
     """``i1 numpy(ptr words, ptr object, ptr frame)``: a dense NumPy array of this dtype object and these sizes."""
     c = ObjectCode(module, layout, _NUMPY_LEAF, ("ptr", "ptr", "ptr"), "i1")
     f, (words, x, frame) = c.f, c.arguments
@@ -184,7 +184,7 @@ def _numpy(module: Module, layout: ObjectLayout) -> None:
 # --- trees ---
 
 
-def _match(module: Module, layout: ObjectLayout) -> None:
+def _match(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr match(ptr words, ptr object, ptr frame)``: the words after those of ``object``; null: it is another.
 
     Null with an exception set: a node's own function raised it.
@@ -302,7 +302,7 @@ def _match_dict(c: ObjectCode, words: Value, x: Value, frame: Value) -> None:
     c.ret(loop.results[0])
 
 
-def _build(module: Module, layout: ObjectLayout) -> None:
+def _build(module: LlvmModule, layout: ObjectLayout) -> None:
     """``ptr build(ptr cell, ptr frame)``: the tree that the words at ``*cell`` say; null with an exception set.
 
     ``*cell`` is left after those words. The references to the buffers of leaves are taken from the frame.

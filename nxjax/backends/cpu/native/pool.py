@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.backends.cpu.native.sync import System, fetch, lock, null, put, swap_if, unlock, word
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 HEADER: Final = 64
 # Of the header: who it is, bytes of the block, what the system gave (address, bytes; 0: the C library's), neighbours.
@@ -44,7 +44,7 @@ _LOCK, _OLDEST, _NEWEST, _HEADS = 64, 72, 80, 128
 _STATE: Final = "@nx_pool"
 
 
-def emit(module: Module, system: System) -> None:
+def emit(module: LlvmModule, system: System) -> None:
     """Add ``nx_acquire``, ``nx_release``, ``nx_trim``, ``nx_pool_statistics``, ``nx_pool_limit`` and, for forks,
     ``nx_pool_lock`` and ``nx_pool_unlock``."""
     module.globals[_STATE] = f"{_STATE} = internal global [{_HEADS + 8 * _CLASSES} x i8] zeroinitializer, align 64"
@@ -56,13 +56,13 @@ def _state(f: Function) -> Value:
     return Value(f, "ptr", _STATE)
 
 
-def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
+def _function(module: LlvmModule, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
     f = Function(name, parameters, result, linkage="" if seen else "internal")
     module.add(f)
     return f
 
 
-def _class_of(module: Module, _: System) -> None:
+def _class_of(module: LlvmModule, _: System) -> None:
     """The class of ``nbytes``.
 
     Above `_SMALL`, with m = nbytes - 1 in [2**e, 2**(e+1)), the class is that of m's upper three bits below the
@@ -79,7 +79,7 @@ def _class_of(module: Module, _: System) -> None:
     f.ret((e - 10) * 8 + k + _SMALL // _STEP)
 
 
-def _size_of(module: Module, _: System) -> None:
+def _size_of(module: LlvmModule, _: System) -> None:
     """The bytes of a block of a class."""
     f = _function(module, "nx_class_size", ["i64"], "i64")
     (c,) = f.arguments
@@ -90,7 +90,7 @@ def _size_of(module: Module, _: System) -> None:
     f.ret((f.constant("i64", 1) << e) + (((above & 7) + 1) << (e - 3)))
 
 
-def _unlink(module: Module, _: System) -> None:
+def _unlink(module: LlvmModule, _: System) -> None:
     """Take a free block out of both lists; the lock is held."""
     f = _function(module, "nx_unlink", ["ptr"], "void")
     (h,) = f.arguments
@@ -110,7 +110,7 @@ def _unlink(module: Module, _: System) -> None:
     f.ret()
 
 
-def _map(module: Module, system: System) -> None:
+def _map(module: LlvmModule, system: System) -> None:
     """A fresh block with its header for ``nbytes`` of its ``size``, or null."""
     f = _function(module, "nx_map", ["i64", "i64", "i64"], "ptr")
     size, kind, nbytes = f.arguments
@@ -160,7 +160,7 @@ def _head(f: Function, block: Value, size: Value, kind: Value, base: Value, mapp
     put(f, mapped, h, _MAPPED)
 
 
-def _unmap(module: Module, system: System) -> None:
+def _unmap(module: LlvmModule, system: System) -> None:
     """Give a chain of free blocks, linked by `_OLDER`, back to the system."""
     f = _function(module, "nx_unmap", ["ptr"], "void")
     (first,) = f.arguments
@@ -185,7 +185,7 @@ def _unmap(module: Module, system: System) -> None:
     f.ret()
 
 
-def _acquire(module: Module, system: System) -> None:
+def _acquire(module: LlvmModule, system: System) -> None:
     """``ptr nx_acquire(i64 nbytes)``: a kept block, or a fresh one; null where there is no memory."""
     f = _function(module, "nx_acquire", ["i64"], "ptr", seen=True)
     (n,) = f.arguments
@@ -245,7 +245,7 @@ def _count(f: Function, size: Value) -> None:
     put(f, word(f, state, _BLOCKS) + 1, state, _BLOCKS)
 
 
-def _release(module: Module, system: System) -> None:
+def _release(module: LlvmModule, system: System) -> None:
     """``i64 nx_release(ptr)``: 0; -1: this is no block of the pool's; -2: it is free already."""
     f = _function(module, "nx_release", ["ptr"], "i64", seen=True)
     (block,) = f.arguments
@@ -293,7 +293,7 @@ def _release(module: Module, system: System) -> None:
     f.ret(f.constant("i64", 0))
 
 
-def _trim(module: Module, system: System) -> None:
+def _trim(module: LlvmModule, system: System) -> None:
     """``void nx_trim(i64 target)``: give the oldest free blocks back until ``target`` bytes are kept."""
     f = _function(module, "nx_trim", ["i64"], "void", seen=True)
     (target,) = f.arguments
@@ -315,7 +315,7 @@ def _trim(module: Module, system: System) -> None:
     f.ret()
 
 
-def _statistics(module: Module, system: System) -> None:
+def _statistics(module: LlvmModule, system: System) -> None:
     """``void nx_pool_statistics(ptr out)``: the words of `STATISTICS`, all of one moment."""
     f = _function(module, "nx_pool_statistics", ["ptr"], "void", seen=True)
     (out,) = f.arguments
@@ -327,7 +327,7 @@ def _statistics(module: Module, system: System) -> None:
     f.ret()
 
 
-def _limit(module: Module, system: System) -> None:
+def _limit(module: LlvmModule, system: System) -> None:
     """``void nx_pool_limit(i64 nbytes)``: keep no more than this from now on."""
     f = _function(module, "nx_pool_limit", ["i64"], "void", seen=True)
     (limit,) = f.arguments
@@ -336,7 +336,7 @@ def _limit(module: Module, system: System) -> None:
     f.ret()
 
 
-def _locks(module: Module, system: System) -> None:
+def _locks(module: LlvmModule, system: System) -> None:
     """``void nx_pool_lock()`` and ``void nx_pool_unlock()``: around a fork; a child finds no list half mended."""
     f = _function(module, "nx_pool_lock", [], "void", seen=True)
     lock(f, f.at(_state(f), _LOCK), system)

@@ -21,7 +21,7 @@ from nxjax.backends.cpu.native.sync import SYSTEM, System
 from nxjax.config import config, watch
 from nxjax.errors import MemoryLimitError
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.ir import LlvmModule
 
 _SYMBOLS: Final[tuple[str, ...]] = (
     "nx_run", "nx_acquire", "nx_release", "nx_parallel_for", "nx_copy",
@@ -36,7 +36,7 @@ _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 def text(system: System = SYSTEM) -> str:
     """The runtime in LLVM's language."""
-    module = Module()
+    module = LlvmModule()
     pool.emit(module, system)
     threads.emit(module, system)
     machine.emit(module, system)

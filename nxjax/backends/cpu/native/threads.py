@@ -32,7 +32,7 @@ from nxjax.backends.cpu.native.sync import (
     swap_if,
     word,
 )
-from nxjax.kernels.cpu.ir import Function, Module, Value
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 MOST: Final = 255  # helpers
 _STACK: Final = 4 * 2**20  # bytes; some systems give a thread no more than 128 KiB
@@ -56,7 +56,7 @@ _SET_MASK: Final = int(getattr(signal, "SIG_SETMASK", 2))
 _FAULTS: Final = tuple(int(getattr(signal, n)) for n in ("SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV") if hasattr(signal, n))
 
 
-def emit(module: Module, system: System) -> None:
+def emit(module: LlvmModule, system: System) -> None:
     """Add ``nx_parallel_for``, ``nx_threads_set``, ``nx_threads_reset``, ``nx_threads_statistics`` and ``nx_forked``.
 
     Needs ``nx_acquire``, ``nx_release``, ``nx_pool_unlock`` (`pool`) and ``nx_poll`` (`machine`).
@@ -83,13 +83,13 @@ def _slot(f: Function, number: Value) -> Value:
     return f.at(f.at(_state(f), _SLOTS - _SLOT), number, _SLOT)
 
 
-def _function(module: Module, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
+def _function(module: LlvmModule, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
     f = Function(name, parameters, result, linkage="" if seen else "internal")
     module.add(f)
     return f
 
 
-def _serial(module: Module) -> None:
+def _serial(module: LlvmModule) -> None:
     """All chunks on this thread, with a look at signals between two of them."""
     f = _function(module, "nx_serial", ["ptr", "ptr", "i64", "i64", "ptr", "ptr"], "i64")
     kernel, words, items, chunk, scratch, context = f.arguments
@@ -105,7 +105,7 @@ def _serial(module: Module) -> None:
     f.ret(f.constant("i64", 0))
 
 
-def _wake(module: Module, _: System) -> None:
+def _wake(module: LlvmModule, _: System) -> None:
     """Wake the two helpers below ``number`` (0: the caller) in the tree of those that may take part."""
     f = _function(module, "nx_wake", ["i64"], "void")
     (number,) = f.arguments
@@ -121,7 +121,7 @@ def _wake(module: Module, _: System) -> None:
     f.ret()
 
 
-def _chunks(module: Module, _: System) -> None:
+def _chunks(module: LlvmModule, _: System) -> None:
     """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals."""
     f = _function(module, "nx_chunks", ["ptr", "ptr"], "i64")
     scratch, context = f.arguments
@@ -145,7 +145,7 @@ def _chunks(module: Module, _: System) -> None:
     f.ret(f.constant("i64", 0))
 
 
-def _helper(module: Module, system: System) -> None:
+def _helper(module: LlvmModule, system: System) -> None:
     """What a helper does, for ever."""
     f = _function(module, "nx_helper", ["ptr"], "ptr", seen=True)
     (slot,) = f.arguments
@@ -208,7 +208,7 @@ def _helper(module: Module, system: System) -> None:
     f.branch("wait")
 
 
-def _start(module: Module, _: System) -> None:
+def _start(module: LlvmModule, _: System) -> None:
     """Bring the helpers to ``count``, as far as the system gives threads; gives how many there are.
 
     Only the owner of the region calls this. Helpers take no signals but those of their own faults: the others are for
@@ -250,7 +250,7 @@ def _start(module: Module, _: System) -> None:
     f.ret(f.intrinsic("umin", "i64", load(f, f.at(state, _STARTED)), count))
 
 
-def _close(module: Module, system: System) -> None:
+def _close(module: LlvmModule, system: System) -> None:
     """Close the gate and wait until nobody is inside."""
     f = _function(module, "nx_close", [], "void")
     state = _state(f)
@@ -271,7 +271,7 @@ def _close(module: Module, system: System) -> None:
     f.ret()
 
 
-def _parallel_for(module: Module, system: System) -> None:
+def _parallel_for(module: LlvmModule, system: System) -> None:
     """See `abi`."""
     f = _function(module, "nx_parallel_for", ["ptr", "ptr", "i64", "i64", "i64", "ptr", "ptr"], "i64", seen=True)
     kernel, words, items, chunk, scratch_bytes, scratch, context = f.arguments
@@ -305,7 +305,7 @@ def _parallel_for(module: Module, system: System) -> None:
     f.ret(f.call("nx_serial", "i64", kernel, words, items, chunk, scratch, context))
 
 
-def _set(module: Module, _: System) -> None:
+def _set(module: LlvmModule, _: System) -> None:
     """``void nx_threads_set(i64 threads, i64 spins)``: from the next region on."""
     f = _function(module, "nx_threads_set", ["i64", "i64"], "void", seen=True)
     threads, spins = f.arguments
@@ -314,7 +314,7 @@ def _set(module: Module, _: System) -> None:
     f.ret()
 
 
-def _reset(module: Module, system: System) -> None:
+def _reset(module: LlvmModule, system: System) -> None:
     """``void nx_threads_reset()``: as if no helper had ever been; at the start, and in a forked child.
 
     The helpers' scratch goes back to the pool: whoever used it is in the parent.
@@ -334,7 +334,7 @@ def _reset(module: Module, system: System) -> None:
     f.ret()
 
 
-def _forked(module: Module) -> None:
+def _forked(module: LlvmModule) -> None:
     """``void nx_forked()``: what a forked child does first."""
     f = _function(module, "nx_forked", [], "void", seen=True)
     f.call("nx_pool_unlock", "void")
@@ -342,7 +342,7 @@ def _forked(module: Module) -> None:
     f.ret()
 
 
-def _statistics(module: Module) -> None:
+def _statistics(module: LlvmModule) -> None:
     """``void nx_threads_statistics(ptr out)``: threads wanted, helpers that exist, regions so far."""
     f = _function(module, "nx_threads_statistics", ["ptr"], "void", seen=True)
     (out,) = f.arguments

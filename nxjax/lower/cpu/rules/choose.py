@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from nxjax.kernels.cpu import convert, isa
-from nxjax.kernels.cpu.choose import Choose, Slide
+from nxjax.kernels.cpu.choose import Slide, WindowSelection
 from nxjax.kernels.cpu.pool import accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered
@@ -52,7 +52,7 @@ def choose(b: Builder, e: Equation, first: Any, x: Any) -> Sequence[Any]:
         )
         for i in sliding
     ]  # fmt: skip
-    kernel = Choose(
+    kernel = WindowSelection(
         scatter, p["select_prim"], dtype, batch, 1 if inner is None else v.shape[inner], slides,
         (step(v), step(like_x), step(per_window)), isa.current().lanes(max(acc.itemsize, 4)),
     )  # fmt: skip

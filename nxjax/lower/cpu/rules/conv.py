@@ -13,7 +13,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.conv import Conv
 from nxjax.kernels.cpu.conv_blocks import WORK, Kind, block_for, lanes_for, vectors_for
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
-from nxjax.kernels.cpu.expression import Expression, Node, identity
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.kernels.cpu.pool import TAPS
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
@@ -121,7 +121,7 @@ def converted(b: Builder, v: View, dtype: DType, last: int) -> View:
     out = channels_last(v.shape, dtype, last)
     order = sorted(range(len(v.shape)), key=lambda i: -out.strides[i])
     at = transposed(v, order)
-    node = Node(convert_element_type, (("dtype", dtype),), (0,), dtype)
+    node = ExpressionNode(convert_element_type, (("dtype", dtype),), (0,), dtype)
     strides = transposed(out, order).strides
     nest = Nest(at.shape, len(at.shape), False, (Input(v.dtype, at.strides),), (node,), (Output(1, strides),))
     b.call(nest, [v], [out])
@@ -321,7 +321,7 @@ def long(b: Builder, s: Setup, x: View, w: View, t: Tail, kind: Kind, dtype: DTy
         # What is there already is an operand of the next part.
         dims = tuple(replace(d, more=(d.y,)) for d in part.dims)
         part = replace(part, dims=dims, more_n=(part.y_n,), more_group=(part.y_group,), more_offset=(part.y_offset,))
-        plus = Expression((dtype, dtype), (Node(add, (), (0, 1), dtype),), (2,))
+        plus = Expression((dtype, dtype), (ExpressionNode(add, (), (0, 1), dtype),), (2,))
         run(b, part, x, w, replace(t, expression=plus, operands=t.outputs), kind, dtype, weights)
 
 

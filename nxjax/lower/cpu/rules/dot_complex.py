@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from nxjax.kernels.cpu.expression import Node
+from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder
 from nxjax.lower.cpu.view import View, dense_strides
@@ -42,7 +42,11 @@ def squares(b: Builder, y: View, numbers: DotDimensionNumbers) -> View:
     steps = dense_strides(out.shape, part)
     row, element = steps[cut], steps[-1]
     strides = (*steps[:cut], *steps[cut + 1 : -1])
-    nodes = (Node(real, (), (0,), part), Node(imag, (), (0,), part), Node(neg, (), (2,), part))
+    nodes = (
+        ExpressionNode(real, (), (0,), part),
+        ExpressionNode(imag, (), (0,), part),
+        ExpressionNode(neg, (), (2,), part),
+    )
     # Which value goes where in the square.
     places = ((1, 0), (2, element), (3, row), (1, row + element))
     # A nest has a dimension, if only of one element.

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.kernels.cpu import ops_quant as steps
 from nxjax.kernels.cpu.conv_blocks import Kind
-from nxjax.kernels.cpu.expression import Expression, Node
+from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
@@ -125,7 +125,7 @@ def qavgpool(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         counts.ref, type.shape, tuple(0 if n == 1 else s for n, s in zip(counts.shape, counts.strides, strict=True)),
         counts.dtype,
     )  # fmt: skip
-    node: Any = Node(_op(steps.averaged), (("grid", grid),), (0, 1), dtypes.int16)
+    node: Any = ExpressionNode(_op(steps.averaged), (("grid", grid),), (0, 1), dtypes.int16)
     expression = Expression((dtypes.int32, dtypes.int32), (node,), (2,))
     y = pooled(b, b.view(integers(b, x, grid)), type.shape, "sum", 0, dtypes.int32, windows, expression, (count,))
     return [values(b, LazyLeaf(y), grid)]
@@ -161,7 +161,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     repeated = [shifted(r, 0, type.shape, along) for r in rows]
     repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
     n = 1 + len(repeated)
-    node: Any = Node(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(n)), dtypes.int16)
+    node: Any = ExpressionNode(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(n)), dtypes.int16)
     expression = Expression((dtypes.int32,) * n, (node,), (n,))
     y = channels_last(type.shape, dtypes.int16, channel, 64)
     last = int(symmetric_limit(p["w_dtype"]))
@@ -188,13 +188,16 @@ def _rows(b: Builder, bias: View, scale: View, p: Any) -> list[View]:
     n = scale.shape[0]
     rounding = (("rounding", p["rounding"]),)
     nodes: list[Any] = [
-        Node(_op(steps.bias), (), (0, 1, 2), dtypes.int32),
-        Node(_op(steps.mantissa), rounding, (1, 2, 3), dtypes.int32),
-        Node(_op(steps.exponent), rounding, (1, 2, 3), dtypes.int32),
+        ExpressionNode(_op(steps.bias), (), (0, 1, 2), dtypes.int32),
+        ExpressionNode(_op(steps.mantissa), rounding, (1, 2, 3), dtypes.int32),
+        ExpressionNode(_op(steps.exponent), rounding, (1, 2, 3), dtypes.int32),
     ]
     found = (4, 5, 6)
     if p["rounding"] == "double":
-        nodes += [Node(_op(v), (), (i,), dtypes.int32) for v, i in ((steps.left, 6), (steps.right, 6), (steps.cut, 8))]
+        nodes += [
+            ExpressionNode(_op(v), (), (i,), dtypes.int32)
+            for v, i in ((steps.left, 6), (steps.right, 6), (steps.cut, 8))
+        ]
         found = (4, 5, 7, 8, 9)
     outs = [ordered((n,), dtypes.int32, (0,), 64) for _ in found]
     one_ = Input(scales.dtype, (0,))
@@ -254,7 +257,7 @@ class _Pack:
         self, b: Builder, what: steps.StoredStep, sizes: Shape, ins: Sequence[View], scales: Sequence[int], out: View
     ) -> None:
         inputs = [Input(v.dtype, v.strides) for v in ins] + [Input(self.scale.dtype, tuple(scales))]
-        node: Any = Node(_op(what), self.last, tuple(range(len(inputs))), dtypes.int32)
+        node: Any = ExpressionNode(_op(what), self.last, tuple(range(len(inputs))), dtypes.int32)
         nest = Nest(tuple(sizes), len(sizes), False, tuple(inputs), (node,), (Output(len(inputs), out.strides),))
         b.call(nest, [*ins, self.scale], [out])
 

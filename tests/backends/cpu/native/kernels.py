@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.kernels.cpu.base import Cost, Kernel, Touches, dense, integer, plain, pointer
-from nxjax.kernels.cpu.ir import Module
+from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, dense, integer, plain, pointer
+from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 
 
@@ -24,7 +24,7 @@ class Affine(Kernel):
     def meaning(self, *xs: Any) -> Sequence[Any]:
         return [xs[0] * self.a + self.b]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         x, y = pointer(f, words, 0), pointer(f, words, 1)
         with f.loop(lo, hi) as turn:
@@ -34,8 +34,8 @@ class Affine(Kernel):
     def touches(self) -> Touches:
         return plain(dense(8 * self.items), dense(8 * self.items))
 
-    def cost(self) -> Cost:
-        return Cost(self.flops or 2 * self.items, 8 * self.items, 8 * self.items)
+    def cost(self) -> KernelCost:
+        return KernelCost(self.flops or 2 * self.items, 8 * self.items, 8 * self.items)
 
 
 class Add(Kernel):
@@ -51,7 +51,7 @@ class Add(Kernel):
     def meaning(self, *xs: Any) -> Sequence[Any]:
         return [xs[0] + xs[1]]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         x, y, z = (pointer(f, words, i) for i in range(3))
         with f.loop(lo, hi) as turn:
@@ -62,8 +62,8 @@ class Add(Kernel):
     def touches(self) -> Touches:
         return plain(dense(8 * self.items, 8 * self.items), dense(8 * self.items))
 
-    def cost(self) -> Cost:
-        return Cost(self.items, 16 * self.items, 8 * self.items)
+    def cost(self) -> KernelCost:
+        return KernelCost(self.items, 16 * self.items, 8 * self.items)
 
 
 class Less(Kernel):
@@ -81,7 +81,7 @@ class Less(Kernel):
     def meaning(self, *xs: Any) -> Sequence[Any]:
         return [xs[0].ravel()[:1] < self.limit]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, _, _, _ = self.function(module)
         x = f.load("i64", pointer(f, words, 0)).lt(self.limit)
         f.store(x.convert("i8"), pointer(f, words, 1))
@@ -90,8 +90,8 @@ class Less(Kernel):
     def touches(self) -> Touches:
         return plain(dense(8), dense(1))
 
-    def cost(self) -> Cost:
-        return Cost(1, 8, 1)
+    def cost(self) -> KernelCost:
+        return KernelCost(1, 8, 1)
 
 
 class Busy(Kernel):
@@ -118,7 +118,7 @@ class Busy(Kernel):
                 out = out * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
         return [out.view(np.int64)]
 
-    def emit(self, module: Module, isa: Isa) -> None:
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
         y, turns = pointer(f, words, 0), integer(f, words, 1)
         with f.loop(lo, hi) as item:
@@ -133,5 +133,5 @@ class Busy(Kernel):
     def touches(self) -> Touches:
         return plain((), dense(8 * self.items))
 
-    def cost(self) -> Cost:
-        return Cost(self.items * self.turns * 4.0, 0, 8 * self.items)
+    def cost(self) -> KernelCost:
+        return KernelCost(self.items * self.turns * 4.0, 0, 8 * self.items)

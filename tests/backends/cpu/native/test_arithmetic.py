@@ -12,7 +12,7 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.native.sync import SYSTEM, arithmetic, set_arithmetic
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import Function, Module
+from nxjax.kernels.cpu.ir import Function, LlvmModule
 
 X86 = {"subnormals are 0": 0x9FC0, "up": 0x5F80, "down": 0x3F80, "towards zero": 0x7F80}
 ARM = {"subnormals are 0": 1 << 24, "up": 1 << 22, "down": 2 << 22, "towards zero": 3 << 22}
@@ -26,7 +26,7 @@ THIRD, SMALL = np.float32(0.3), np.float32(1e-5)  # made by NumPy, here and now
 @pytest.fixture(scope="module")
 def functions():
     """Set this thread's control; give it."""
-    module = Module()
+    module = LlvmModule()
     setter = Function("test_set_arithmetic", ["i64"], "void")
     module.add(setter)
     asked = setter.arguments[0]
