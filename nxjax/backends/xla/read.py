@@ -17,7 +17,17 @@ import numpy as np
 from nxjax.backends.xla.client import available
 from nxjax.backends.xla.read_child import BYTECODE, read_module
 from nxjax.errors import DtypeError, InvalidFileError, LoweringError, MissingExtraError, ShapeError
-from nxjax.lower.stablehlo.module import Block, Function, Kind, Module, Opaque, Operation, Splat, TupleOf, Value
+from nxjax.lower.stablehlo.module import (
+    Block,
+    Kind,
+    Opaque,
+    Operation,
+    Splat,
+    StablehloFunction,
+    StablehloModule,
+    TupleOf,
+    Value,
+)
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -42,7 +52,7 @@ _ELEMENTS: Final[dict[str, dtypes.DType]] = {
 }
 
 
-def read(data: bytes | str, trusted: bool = False) -> Module:
+def read(data: bytes | str, trusted: bool = False) -> StablehloModule:
     """The module of ``data``.
 
     Args:
@@ -76,7 +86,7 @@ def read(data: bytes | str, trusted: bool = False) -> Module:
         ) from None
 
 
-def read_parsed(module: Any) -> Module:
+def read_parsed(module: Any) -> StablehloModule:
     """The tree of a module that MLIR's bindings hold already.
 
     Raises:
@@ -132,9 +142,9 @@ class ModuleReader:
         self.types: dict[Any, Kind] = {}
         self.values: dict[Any, Value] = {}
 
-    def module(self, module: Any) -> Module:
+    def module(self, module: Any) -> StablehloModule:
         name = module.operation.attributes["sym_name"].value if "sym_name" in module.operation.attributes else ""
-        made = Module(name)
+        made = StablehloModule(name)
         for op in module.body.operations:
             if op.operation.name == "func.func":
                 function = self.function(op.operation)
@@ -150,7 +160,7 @@ class ModuleReader:
                 )
         return made
 
-    def function(self, op: Any) -> Function:
+    def function(self, op: Any) -> StablehloFunction:
         attributes = op.attributes
         name = attributes["sym_name"].value
         public = "sym_visibility" not in attributes or attributes["sym_visibility"].value == "public"
@@ -158,7 +168,7 @@ class ModuleReader:
             raise LoweringError(f"stablehlo: function {name} is declared and not defined")
         block = op.regions[0].blocks[0]
         names = tuple(_argument_name(str(a.location)) for a in block.arguments)
-        return Function(name, self.block(op.regions[0]), public, names)
+        return StablehloFunction(name, self.block(op.regions[0]), public, names)
 
     def block(self, region: Any) -> Block:
         if len(region.blocks) != 1:

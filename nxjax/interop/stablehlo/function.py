@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.interop.stablehlo import rules
 from nxjax.interop.stablehlo.walk import Importer
-from nxjax.lower.stablehlo.module import Module, Opaque, TupleOf
+from nxjax.lower.stablehlo.module import Opaque, StablehloModule, TupleOf
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.random import random_unwrap
 from nxjax.trace import dtypes
@@ -41,7 +41,7 @@ class StablehloFunction:
     """
 
     def __init__(
-        self, module: Module, name: str, seed: int | None, callbacks: Sequence[Callable[..., Any]] = ()
+        self, module: StablehloModule, name: str, seed: int | None, callbacks: Sequence[Callable[..., Any]] = ()
     ) -> None:
         self._importer = Importer(module, seed, callbacks)
         function = self._importer.function(name)

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nxjax.lower.stablehlo.module import Block, Function, Module, Opaque, Operation, Value
+from nxjax.lower.stablehlo.module import Block, Opaque, Operation, StablehloFunction, StablehloModule, Value
 
 _MAKERS: Final = ("stablehlo.after_all", "stablehlo.create_token")
 
 
-def without_tokens(module: Module) -> Module:
+def without_tokens(module: StablehloModule) -> StablehloModule:
     """The module without its tokens, and without what only makes one."""
     functions = {name: _function(f) for name, f in module.functions.items()}
-    return Module(module.name, functions, module.meshes)
+    return StablehloModule(module.name, functions, module.meshes)
 
 
-def _function(f: Function) -> Function:
+def _function(f: StablehloFunction) -> StablehloFunction:
     named = zip(f.names, f.body.arguments, strict=True)
-    return Function(f.name, _block(f.body), f.public, tuple(n for n, v in named if not _token(v)))
+    return StablehloFunction(f.name, _block(f.body), f.public, tuple(n for n, v in named if not _token(v)))
 
 
 def _block(block: Block) -> Block:

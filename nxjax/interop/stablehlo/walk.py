@@ -14,7 +14,16 @@ import numpy as np
 
 from nxjax.errors import LoweringError, NxError, ProgramError
 from nxjax.interop.stablehlo.recover import recovered
-from nxjax.lower.stablehlo.module import Block, Function, Module, Opaque, Operation, Splat, TupleOf, Value
+from nxjax.lower.stablehlo.module import (
+    Block,
+    Opaque,
+    Operation,
+    Splat,
+    StablehloFunction,
+    StablehloModule,
+    TupleOf,
+    Value,
+)
 from nxjax.ops.base import constant
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.axes import axes_in_scope
@@ -66,7 +75,9 @@ class Importer:
         around: the mesh of the manual computation that is being walked.
     """
 
-    def __init__(self, module: Module, seed: int | None = None, callbacks: Sequence[Callable[..., Any]] = ()) -> None:
+    def __init__(
+        self, module: StablehloModule, seed: int | None = None, callbacks: Sequence[Callable[..., Any]] = ()
+    ) -> None:
         self.module = module
         self.callbacks = callbacks
         self.seed = seed
@@ -76,7 +87,7 @@ class Importer:
         self._programs: dict[tuple[str, Any], Program] = {}
         self._open: set[str] = set()
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str) -> StablehloFunction:
         found = self.module.functions.get(name)
         if found is None:
             raise ProgramError(f"stablehlo: there is no function {name!r}", got=", ".join(self.module.functions))
@@ -123,7 +134,7 @@ class Importer:
     def leave(self, name: str) -> None:
         self._open.discard(name)
 
-    def run(self, function: Function, xs: Sequence[Any]) -> list[Any]:
+    def run(self, function: StablehloFunction, xs: Sequence[Any]) -> list[Any]:
         return Scope(self, function.body, xs, None).results()
 
     def call(self, name: str, xs: Sequence[Any]) -> Sequence[Any]:

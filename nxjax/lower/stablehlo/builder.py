@@ -1,6 +1,6 @@
 """Writes StableHLO text: what an op's ``stablehlo`` rule is given as ``b``.
 
-Knows ops by their rule only. `Builder` appends lines to one function body; regions (of reduce, while, sort, ...) are
+Knows ops by their rule only. `StablehloBuilder` appends lines to one function body; regions (of reduce, while, sort, ...) are
 functions of typed SSA names written in place; a called program becomes a function of the module, once per content.
 """
 
@@ -93,7 +93,7 @@ class ModuleBuilder:
         if key in self._names:
             return self._names[key]
         symbol = self._names[key] = self._fresh(name)
-        body = Builder(self, manual=manual)
+        body = StablehloBuilder(self, manual=manual)
         args = [SsaName(f"%arg{i}", t) for i, t in enumerate(program.in_types)]
         for a in args:
             a.op = "" if public else CALLED
@@ -146,7 +146,7 @@ def _with_attributes(xs: Refs, attrs: Sequence[str]) -> list[str]:
     return [f"{mlir.tensor(x.type)} {{{a}}}" if a else mlir.tensor(x.type) for x, a in zip(xs, attrs, strict=True)]
 
 
-class Builder(CommunicationBuilder):
+class StablehloBuilder(CommunicationBuilder):
     """Appends operations to a function body."""
 
     def __init__(
@@ -231,9 +231,9 @@ class Builder(CommunicationBuilder):
             return SsaName(ref, only)
         return tuple(SsaName(f"{ref}#{i}" if len(outs) > 1 else ref, t) for i, t in enumerate(outs))
 
-    def inner(self, manual: Manual | None = None) -> Builder:
+    def inner(self, manual: Manual | None = None) -> StablehloBuilder:
         """A builder for a block inside this one."""
-        return Builder(self.module, self.indent + "  ", self.counter, manual or self.manual)
+        return StablehloBuilder(self.module, self.indent + "  ", self.counter, manual or self.manual)
 
     def region(self, arg_types: Sequence[ArrayType], body: Callable[..., Any]) -> None:
         """A block with its arguments, the operations of ``body`` and a return of its results."""

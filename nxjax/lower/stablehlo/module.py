@@ -82,7 +82,7 @@ class Operation:
 
 @final
 @dataclass(eq=False)
-class Function:
+class StablehloFunction:
     """A function of a module. ``names`` are its arguments' names, empty where the module says none."""
 
     name: str
@@ -93,9 +93,9 @@ class Function:
 
 @final
 @dataclass(eq=False)
-class Module:
+class StablehloModule:
     """Functions by name, in the module's order, and the axes of its meshes of devices with their sizes."""
 
     name: str
-    functions: dict[str, Function] = field(default_factory=dict[str, Function])
+    functions: dict[str, StablehloFunction] = field(default_factory=dict[str, StablehloFunction])
     meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict[str, tuple[tuple[str, int], ...]])

@@ -7,7 +7,7 @@ import nxjax as nx
 from nxjax.backends.xla.callbacks import emit_callback
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
 from nxjax.errors import ExecutionError
-from nxjax.lower.stablehlo.builder import Builder, ModuleBuilder, SsaName
+from nxjax.lower.stablehlo.builder import ModuleBuilder, SsaName, StablehloBuilder
 from nxjax.lower.stablehlo.types import tensor
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -16,7 +16,7 @@ from nxjax.trace.types import ArrayType
 
 def compiled(host, in_types, out_types) -> XlaExecutable:
     module = ModuleBuilder()
-    b = Builder(module)
+    b = StablehloBuilder(module)
     xs = [SsaName(f"%a{i}", t) for i, t in enumerate(in_types)]
     ys = emit_callback(b, host, xs, tuple(out_types))
     header = ", ".join(f"{x}: {tensor(x.type)}" for x in xs)

@@ -5,7 +5,7 @@ import pytest
 
 from nxjax.backends.xla import lapack
 from nxjax.backends.xla.executable import XlaExecutable, compile_text
-from nxjax.lower.stablehlo.builder import Builder, ModuleBuilder, SsaName
+from nxjax.lower.stablehlo.builder import ModuleBuilder, SsaName, StablehloBuilder
 from nxjax.lower.stablehlo.types import tensor
 from nxjax.trace.array import wrap
 
@@ -15,7 +15,7 @@ SHAPES = [(3, 3), (2, 4, 4), (2, 3, 1, 1)]
 
 def run(emit, *arrays):
     xs = [wrap(a) for a in arrays]
-    b = Builder(ModuleBuilder())
+    b = StablehloBuilder(ModuleBuilder())
     refs = [SsaName(f"%a{i}", x.type) for i, x in enumerate(xs)]
     ys = emit(b, *refs)
     ys = ys if isinstance(ys, tuple) else (ys,)
