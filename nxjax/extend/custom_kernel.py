@@ -20,7 +20,7 @@ from nxjax.backends import registry
 from nxjax.errors import KernelError, ParameterError
 from nxjax.extend.custom_operator import DEFINING, forget_results, raised
 from nxjax.lower.npu import custom as npu
-from nxjax.lower.npu.builder import Builder, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Unsupported
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.rules.table import RULES
@@ -238,9 +238,9 @@ def _graph(
         Tensor(f"x{i}", a.shape, g.dtype if g else np.float32 if a.dtype in dtypes.FLOAT else a.dtype, g)
         for i, (a, g) in enumerate(zip(args, grids, strict=True))
     ]
-    b = Builder(RULES)
+    b = GraphBuilder(RULES)
     try:
-        found = kernel(b, [Value(t.shape, t) for t in tensors], out, settings)
+        found = kernel(b, [LogicalTensor(t.shape, t) for t in tensors], out, settings)
         if found is None:
             return None
         results = [b.tensor(b.full(v)) for v in many(found)]

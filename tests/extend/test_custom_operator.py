@@ -14,7 +14,7 @@ import pytest
 import nxjax as nx
 from nxjax.errors import KernelError, ParameterError
 from nxjax.lower.npu import custom as npu
-from nxjax.lower.npu.builder import Builder, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower
@@ -578,10 +578,10 @@ def tabulated(b, x, *, out, beta):
 
 def lowered(op, x, out, rules, **settings):
     """The graph of one quantized call by a rule table."""
-    b = Builder(rules)
+    b = GraphBuilder(rules)
     params = {"function": op.name, "x_grid": x.grid, "y_grid": out, "rounding": "double"}
     typed = nx.trace.types.ArrayType(x.shape, np.dtype("float32"))
-    (y,) = b.apply(qunary, [Value(x.shape, x)], {**params, "parameters": tuple(settings.items())}, [typed])
+    (y,) = b.apply(qunary, [LogicalTensor(x.shape, x)], {**params, "parameters": tuple(settings.items())}, [typed])
     return NpuGraph("test", [x], [b.tensor(y)], b.nodes).check()
 
 
@@ -639,10 +639,10 @@ def test_a_float_kernel_for_a_format():
         gate = b.elementwise("logistic", [scaled], out)
         return b.elementwise("mul", [x, gate], out, activation=None)
 
-    b = Builder(npu.rules_for("onnx", RULES))
+    b = GraphBuilder(npu.rules_for("onnx", RULES))
     x = Tensor("x", (4,), np.dtype("float32"))
     typed = nx.trace.types.ArrayType((4,), np.dtype("float32"))
-    b.apply(op, [Value((4,), x)], {"beta": 2.0}, [typed])
+    b.apply(op, [LogicalTensor((4,), x)], {"beta": 2.0}, [typed])
     assert [n.op for n in b.nodes] == ["mul", "logistic", "mul"]
 
 

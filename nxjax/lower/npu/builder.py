@@ -1,9 +1,9 @@
 """The graph in the making: what a lowering rule is given as ``b``.
 
-A `Value` is what an operand of an equation has become: a tensor of the graph, or a constant. It may have size 1 where
+A `LogicalTensor` is what an operand of an equation has become: a tensor of the graph, or a constant. It may have size 1 where
 its logical shape is larger, so that broadcasts cost nothing before an elementwise node; every other node gets it in
 full. Constants stay NumPy arrays until a node reads them: moving one moves data, not nodes. A value on a grid holds
-integers of the grid; `Builder.real` and `Builder.on` take it off and put it on.
+integers of the grid; `GraphBuilder.real` and `GraphBuilder.on` take it off and put it on.
 
 Names no op of the language but those of `rules`, which are handed in.
 """
@@ -66,7 +66,7 @@ def check_dtype(dtype: DType) -> None:
 
 
 @final
-class Value:
+class LogicalTensor:
     """A tensor or a constant with its logical shape; size 1 stands for any size."""
 
     __slots__ = ("data", "grid", "shape", "tensor")
@@ -127,16 +127,16 @@ class Value:
         return float(known.data.reshape(())) if known is not None and known.data.size == 1 else None
 
 
-Operands = Sequence[Value | None]
+Operands = Sequence[LogicalTensor | None]
 
 
-def broadcast_shape(values: Sequence[Value]) -> Shape:
+def broadcast_shape(values: Sequence[LogicalTensor]) -> Shape:
     """The shape in which an elementwise node on these stores its result."""
     return tuple(int(n) for n in np.broadcast_shapes(*(v.small for v in values)))
 
 
 @final
-class Builder:
+class GraphBuilder:
     """Appends nodes; every node carries the source line and scope of the equation being lowered.
 
     Loops of at most ``unroll`` steps are written out.
@@ -150,19 +150,19 @@ class Builder:
         self.scope = ""
         self.roundings: set[Rounding] = set()
         self._constants: dict[tuple[int, Grid | None, Shape], tuple[NDArray, Tensor]] = {}
-        self._snapped: dict[tuple[Tensor, Grid | None], Value] = {}
+        self._snapped: dict[tuple[Tensor, Grid | None], LogicalTensor] = {}
 
     # --- nodes ---
 
     def emit(
         self, op: str, xs: Operands, shape: Shape, kind: TensorKind, stretch: bool = False, /, **attrs: Any
-    ) -> Value:
+    ) -> LogicalTensor:
         """A node with one result of ``shape``; operands in full unless it broadcasts (``stretch``)."""
         return self.emit_many(op, xs, [shape], kind, stretch, **attrs)[0]
 
     def emit_many(
         self, op: str, xs: Operands, shapes: Sequence[Shape], kind: TensorKind, stretch: bool = False, /, **attrs: Any
-    ) -> list[Value]:
+    ) -> list[LogicalTensor]:
         """A node with several results of one dtype or grid."""
         inputs = tuple(None if x is None else self.tensor(x if stretch else self.full(x), stretch) for x in xs)
         grid, dtype = (kind, kind.dtype) if isinstance(kind, Grid) else (None, kind)
@@ -170,14 +170,14 @@ class Builder:
             check_dtype(dtype)
         outs = tuple(Tensor("", s, dtype, grid) for s in shapes)
         self.nodes.append(Node(op, inputs, outs, attrs, self.source, self.scope))
-        return [Value(s, t) for s, t in zip(shapes, outs, strict=True)]
+        return [LogicalTensor(s, t) for s, t in zip(shapes, outs, strict=True)]
 
-    def elementwise(self, op: str, xs: Sequence[Value], kind: TensorKind, **attrs: Any) -> Value:
+    def elementwise(self, op: str, xs: Sequence[LogicalTensor], kind: TensorKind, **attrs: Any) -> LogicalTensor:
         """A node that works element by element, with NumPy's broadcasting."""
         y = self.emit(op, xs, broadcast_shape(xs), kind, True, **attrs)
-        return Value(xs[0].shape, y.tensor)
+        return LogicalTensor(xs[0].shape, y.tensor)
 
-    def tensor(self, x: Value, stretch: bool = False) -> Tensor:
+    def tensor(self, x: LogicalTensor, stretch: bool = False) -> Tensor:
         """The tensor of a value as it is stored; a single constant for operands that broadcast has no dimensions."""
         if x.tensor is not None:
             return x.tensor
@@ -195,48 +195,50 @@ class Builder:
 
     # --- values ---
 
-    def constant(self, array: Any, dtype: DType | None = None, grid: Grid | None = None) -> Value:
+    def constant(self, array: Any, dtype: DType | None = None, grid: Grid | None = None) -> LogicalTensor:
         data = np.asarray(array, dtype)
-        return Value(data.shape, data=data, grid=grid)
+        return LogicalTensor(data.shape, data=data, grid=grid)
 
-    def fill(self, shape: Shape, value: Any, dtype: DType) -> Value:
+    def fill(self, shape: Shape, value: Any, dtype: DType) -> LogicalTensor:
         """One number, repeated."""
-        return Value(shape, data=np.full((1,) * len(shape), value, dtype))
+        return LogicalTensor(shape, data=np.full((1,) * len(shape), value, dtype))
 
-    def full(self, x: Value) -> Value:
+    def full(self, x: LogicalTensor) -> LogicalTensor:
         """The value with all its elements stored."""
         if x.small == x.shape:
             return x
         if x.data is not None:
-            return Value(x.shape, data=np.ascontiguousarray(x.full()), grid=x.grid)
-        return self.emit("broadcast_to", [Value(x.small, x.tensor)], x.shape, x.kind, shape=x.shape)
+            return LogicalTensor(x.shape, data=np.ascontiguousarray(x.full()), grid=x.grid)
+        return self.emit("broadcast_to", [LogicalTensor(x.small, x.tensor)], x.shape, x.kind, shape=x.shape)
 
-    def real(self, x: Value) -> Value:
+    def real(self, x: LogicalTensor) -> LogicalTensor:
         """The value off its grid, as float32."""
         if x.grid is None:
             return x
         t = self.tensor(x)
         found = self._snapped.get((t, None))
         if found is None:
-            found = self._snapped[t, None] = self.emit("dequantize", [Value(t.shape, t)], t.shape, dtypes.float32)
-        return Value(x.shape, found.tensor)
+            found = self._snapped[t, None] = self.emit(
+                "dequantize", [LogicalTensor(t.shape, t)], t.shape, dtypes.float32
+            )
+        return LogicalTensor(x.shape, found.tensor)
 
-    def on(self, x: Value, grid: Grid) -> Value:
+    def on(self, x: LogicalTensor, grid: Grid) -> LogicalTensor:
         """The value on ``grid``, as `Grid.quantize` puts it there."""
         if x.grid == grid:
             return x
         if x.data is not None:
             known = x.known
             assert known is not None
-            return Value(x.shape, data=grid.quantize(known.data), grid=grid)
+            return LogicalTensor(x.shape, data=grid.quantize(known.data), grid=grid)
         t = self.real(x).tensor
         assert t is not None
         found = self._snapped.get((t, grid))
         if found is None:
-            found = self._snapped[t, grid] = self.emit("quantize", [Value(t.shape, t)], t.shape, grid)
-        return Value(x.shape, found.tensor)
+            found = self._snapped[t, grid] = self.emit("quantize", [LogicalTensor(t.shape, t)], t.shape, grid)
+        return LogicalTensor(x.shape, found.tensor)
 
-    def fits(self, x: Value, grid: Grid) -> bool:
+    def fits(self, x: LogicalTensor, grid: Grid) -> bool:
         """Whether a value lies on ``grid`` already, so that `on` changes nothing."""
         if x.grid == grid:
             return True
@@ -245,7 +247,7 @@ class Builder:
 
     # --- movement, which constants answer at once ---
 
-    def reshape(self, x: Value, shape: Shape) -> Value:
+    def reshape(self, x: LogicalTensor, shape: Shape) -> LogicalTensor:
         if x.shape == shape:
             return x
         small = _stretched_shape(x, shape)
@@ -255,13 +257,13 @@ class Builder:
             grid = _reshaped_grid(x.grid, x.data.shape, small)
             if grid is None and x.grid is not None:
                 return self.reshape(self.real(x), shape)
-            return Value(shape, data=x.data.reshape(small), grid=grid)
+            return LogicalTensor(shape, data=x.data.reshape(small), grid=grid)
         if small == x.small:
-            return Value(shape, x.tensor)
-        y = self.emit("reshape", [Value(x.small, x.tensor)], small, x.kind, shape=small)
-        return Value(shape, y.tensor)
+            return LogicalTensor(shape, x.tensor)
+        y = self.emit("reshape", [LogicalTensor(x.small, x.tensor)], small, x.kind, shape=small)
+        return LogicalTensor(shape, y.tensor)
 
-    def transpose(self, x: Value, permutation: Sequence[int]) -> Value:
+    def transpose(self, x: LogicalTensor, permutation: Sequence[int]) -> LogicalTensor:
         perm = tuple(permutation)
         if perm == tuple(range(len(perm))):
             return x
@@ -270,11 +272,11 @@ class Builder:
             grid = x.grid
             if grid is not None and grid.axis is not None:
                 grid = Grid(grid.dtype, grid.scale, 0, perm.index(grid.axis))
-            return Value(shape, data=x.data.transpose(perm), grid=grid)
-        y = self.emit("transpose", [Value(x.small, x.tensor)], small, x.kind, permutation=perm)
-        return Value(shape, y.tensor)
+            return LogicalTensor(shape, data=x.data.transpose(perm), grid=grid)
+        y = self.emit("transpose", [LogicalTensor(x.small, x.tensor)], small, x.kind, permutation=perm)
+        return LogicalTensor(shape, y.tensor)
 
-    def pad(self, x: Value, padding: Sequence[tuple[int, int]], value: float | None = None) -> Value:
+    def pad(self, x: LogicalTensor, padding: Sequence[tuple[int, int]], value: float | None = None) -> LogicalTensor:
         """Elements of ``value`` (None: zero) around; negative amounts cut off."""
         cut = [(max(-l, 0), n - max(-h, 0)) for n, (l, h) in zip(x.shape, padding, strict=True)]
         x = self.slice(x, [c[0] for c in cut], [c[1] for c in cut])
@@ -284,7 +286,9 @@ class Builder:
         shape = tuple(n + l + h for n, (l, h) in zip(x.shape, widths, strict=True))
         return self.emit("pad", [x], shape, x.kind, padding=widths, value=value)
 
-    def slice(self, x: Value, begin: Sequence[int], end: Sequence[int], strides: Sequence[int] | None = None) -> Value:
+    def slice(
+        self, x: LogicalTensor, begin: Sequence[int], end: Sequence[int], strides: Sequence[int] | None = None
+    ) -> LogicalTensor:
         steps = tuple(strides or (1,) * x.ndim)
         shape = tuple(-(-(e - s) // k) for s, e, k in zip(begin, end, steps, strict=True))
         if shape == x.shape:
@@ -293,18 +297,18 @@ class Builder:
             parts = tuple(
                 slice(None) if m == 1 else slice(s, e, k) for s, e, k, m in zip(begin, end, steps, x.small, strict=True)
             )
-            return Value(shape, data=x.data[parts], grid=x.grid)
+            return LogicalTensor(shape, data=x.data[parts], grid=x.grid)
         if x.small != x.shape:
             # Where the value repeats, only the logical shape changes.
             parts = [(0, 1, 1) if m == 1 else p for p, m in zip(zip(begin, end, steps), x.small, strict=True)]
-            y = self.slice(Value(x.small, x.tensor), *(list(c) for c in zip(*parts, strict=True)))
-            return Value(shape, y.tensor)
+            y = self.slice(LogicalTensor(x.small, x.tensor), *(list(c) for c in zip(*parts, strict=True)))
+            return LogicalTensor(shape, y.tensor)
         if all(k == 1 for k in steps):
             return self.emit("slice", [x], shape, x.kind, begin=tuple(begin), size=shape)
         attrs = {"begin": tuple(begin), "end": tuple(end), "strides": steps}
         return self.emit("strided_slice", [x], shape, x.kind, **attrs)
 
-    def concatenate(self, xs: Sequence[Value], axis: int) -> Value:
+    def concatenate(self, xs: Sequence[LogicalTensor], axis: int) -> LogicalTensor:
         """Values of one kind, one after the other."""
         if len(xs) == 1:
             return xs[0]
@@ -312,19 +316,21 @@ class Builder:
         shape = (*xs[0].shape[:axis], n, *xs[0].shape[axis + 1 :])
         return self.emit("concatenation", xs, shape, xs[0].kind, axis=axis)
 
-    def cast(self, x: Value, dtype: DType) -> Value:
+    def cast(self, x: LogicalTensor, dtype: DType) -> LogicalTensor:
         if x.grid is None and x.dtype == dtype:
             return x
         return self.elementwise("cast", [self.real(x)], dtype)
 
     # --- programs ---
 
-    def apply(self, op: Op, xs: Sequence[Value], params: dict[str, Any], types: Sequence[ArrayType]) -> list[Value]:
+    def apply(
+        self, op: Op, xs: Sequence[LogicalTensor], params: dict[str, Any], types: Sequence[ArrayType]
+    ) -> list[LogicalTensor]:
         """One op: computed now if all operands are known, else by its rule, else by its expansion."""
         if all(x.constant for x in xs) and not any(x.grid is not None and x.grid.axis is not None for x in xs):
             known = evaluated(op, [k for x in xs if (k := x.known) is not None], params, types)
             if known is not None:
-                return [Value(k.shape, data=k.data) for k in known]
+                return [LogicalTensor(k.shape, data=k.data) for k in known]
         rule = self.rules.get(op.name)
         if rule is not None:
             out = tuple(types) if op.multi else types[0]
@@ -335,7 +341,7 @@ class Builder:
             raise Unsupported(f"no NPU instruction computes {op.name}")
         return self._expanded(op, xs, params)
 
-    def _expanded(self, op: Op, xs: Sequence[Value], params: dict[str, Any]) -> list[Value]:
+    def _expanded(self, op: Op, xs: Sequence[LogicalTensor], params: dict[str, Any]) -> list[LogicalTensor]:
         def flat(*values: Any) -> Sequence[Any]:
             y: Any = op.expand(*values, **params)
             return y if op.multi else [y]
@@ -350,17 +356,17 @@ class Builder:
         except (NotImplementedError, NxError) as error:
             raise Unsupported(f"its expansion fails: {str(error).splitlines()[0]}") from error
 
-    def inline(self, function: Callable[..., Any], *xs: Value) -> Value:
+    def inline(self, function: Callable[..., Any], *xs: LogicalTensor) -> LogicalTensor:
         """A function of arrays in ops, in place of an op that has no instruction."""
         types = [ArrayType(x.shape, dtypes.float32 if x.grid is not None else x.dtype) for x in xs]
         with replaying(self.scope, self.source):
             program = stage(lambda *values: [function(*values)], types)
         return self.program(program, xs)[0]
 
-    def program(self, program: Program, args: Sequence[Value]) -> list[Value]:
+    def program(self, program: Program, args: Sequence[LogicalTensor]) -> list[LogicalTensor]:
         """The equations of a program; raises at the first that is not supported."""
         program = dead_code_eliminated(inlined(program, self.unroll))
-        env: dict[Var, Value] = dict(zip(program.inputs, args, strict=True))
+        env: dict[Var, LogicalTensor] = dict(zip(program.inputs, args, strict=True))
         env.update(known_consts(program))
         for e in program.equations:
             found = self.apply(e.op, [value_of(a, env) for a in e.inputs], e.params, [v.type for v in e.outputs])
@@ -368,14 +374,14 @@ class Builder:
         return [value_of(a, env) for a in program.outputs]
 
 
-def known_consts(program: Program) -> dict[Var, Value]:
+def known_consts(program: Program) -> dict[Var, LogicalTensor]:
     """The consts of a program as values."""
     pairs = zip(program.constvars, program.values, strict=True)
-    return {v: Value(v.type.shape, data=x.numpy()) for v, x in pairs}  # pyright: ignore[reportAttributeAccessIssue]
+    return {v: LogicalTensor(v.type.shape, data=x.numpy()) for v, x in pairs}  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def value_of(a: Atom, env: dict[Var, Value]) -> Value:
-    return env[a] if isinstance(a, Var) else Value((), data=a.value.numpy())
+def value_of(a: Atom, env: dict[Var, LogicalTensor]) -> LogicalTensor:
+    return env[a] if isinstance(a, Var) else LogicalTensor((), data=a.value.numpy())
 
 
 def stored_constant(data: NDArray) -> NDArray:
@@ -388,7 +394,7 @@ def stored_constant(data: NDArray) -> NDArray:
     return data
 
 
-def _stretched_shape(x: Value, shape: Shape) -> Shape | None:
+def _stretched_shape(x: LogicalTensor, shape: Shape) -> Shape | None:
     """What `x.small` becomes when `x.shape` becomes ``shape``; None if repeated elements have to be stored for it."""
     if x.small == x.shape:
         return shape

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.errors import LoweringError, NxError
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.trace.types import ArrayType
 
 FORMATS: Final = ("tflite", "onnx", "openvino", "coreml")
@@ -26,7 +26,7 @@ class NpuKernel:
     run: Callable[..., Any]
     supports: Callable[..., bool] | None = None
 
-    def __call__(self, b: Builder, xs: Sequence[Value], out: Any, settings: dict[str, Any]) -> Any:
+    def __call__(self, b: GraphBuilder, xs: Sequence[LogicalTensor], out: Any, settings: dict[str, Any]) -> Any:
         """The value of the result, or None where the kernel does not apply."""
         if self.supports is not None and not self.supports(*xs, out=out, **settings):
             return None
@@ -62,7 +62,9 @@ def rules_for(format: str, rules: dict[str, Rule]) -> dict[str, Rule]:
     return laid
 
 
-def _written(what: str, kernel: NpuKernel, b: Builder, xs: Sequence[Value], out: Any, settings: dict[str, Any]) -> Any:
+def _written(
+    what: str, kernel: NpuKernel, b: GraphBuilder, xs: Sequence[LogicalTensor], out: Any, settings: dict[str, Any]
+) -> Any:
     """What the kernel gives; an error of its own says whose it is."""
     try:
         return kernel(b, xs, out, settings)
@@ -78,7 +80,7 @@ def _written(what: str, kernel: NpuKernel, b: Builder, xs: Sequence[Value], out:
 
 
 def _float_rule(what: str, kernel: NpuKernel, otherwise: Rule | None) -> Rule:
-    def rule(b: Builder, out: Any, *xs: Value, **settings: Any) -> Any:
+    def rule(b: GraphBuilder, out: Any, *xs: LogicalTensor, **settings: Any) -> Any:
         kind = tuple(t.dtype for t in out) if isinstance(out, tuple) else out.dtype  # pyright: ignore[reportUnknownVariableType]
         # In a quantized program that leaves this op in float its operands may come from ops on grids.
         found = _written(what, kernel, b, [b.real(x) for x in xs], kind, settings)
@@ -90,7 +92,7 @@ def _float_rule(what: str, kernel: NpuKernel, otherwise: Rule | None) -> Rule:
 
 
 def _quantized_rule(own: dict[str, NpuKernel], otherwise: Rule, format: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, *, function: str, **params: Any) -> Any:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, *, function: str, **params: Any) -> Any:
         kernel = own.get(function)
         if kernel is not None:
             on_grid = b.on(x, params["x_grid"])

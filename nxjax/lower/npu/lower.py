@@ -12,7 +12,7 @@ from typing import Final, Literal, final
 import numpy as np
 
 from nxjax.errors import ParameterError, ProgramError, Source, UnsupportedOpsError
-from nxjax.lower.npu.builder import Builder, Unsupported, Value, check_dtype, known_consts, value_of
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Unsupported, check_dtype, known_consts, value_of
 from nxjax.lower.npu.custom import rules_for
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.rules.table import RULES
@@ -109,9 +109,9 @@ def _raw(
 ) -> tuple[NpuGraph, list[RefusedEquation]]:
     """The graph as the rules make it, and the equations they refuse."""
     flat = dead_code_eliminated(use_slice_updates(inlined(program, unroll)))
-    b = Builder(rules_for(format, RULES), unroll)
+    b = GraphBuilder(rules_for(format, RULES), unroll)
     refused: list[RefusedEquation] = []
-    env: dict[Var, Value] = known_consts(flat)
+    env: dict[Var, LogicalTensor] = known_consts(flat)
     inputs: list[Tensor] = []
     used = {a for e in flat.equations for a in e.inputs} | set(flat.outputs)
     for i, v in enumerate(flat.inputs):
@@ -121,19 +121,19 @@ def _raw(
         except Unsupported as why:
             refused.append(RefusedEquation(f"input {i}", repr(v.type), why.reason, why.suggestion, None, ""))
         inputs.append(Tensor("", v.type.shape, v.type.dtype))
-        env[v] = Value(v.type.shape, inputs[-1])
+        env[v] = LogicalTensor(v.type.shape, inputs[-1])
     for e in flat.equations:
         b.source, b.scope = e.source, e.scope
         try:
             if any(0 in v.type.shape for v in e.outputs):
                 raise Unsupported("tensors without elements do not exist on an NPU")
             xs = [value_of(a, env) for a in e.inputs]
-            found: Sequence[Value] = b.apply(e.op, xs, e.params, [v.type for v in e.outputs])
+            found: Sequence[LogicalTensor] = b.apply(e.op, xs, e.params, [v.type for v in e.outputs])
         except Unsupported as why:
             types = ", ".join(repr(a.type) for a in e.inputs) + " -> " + ", ".join(repr(v.type) for v in e.outputs)
             refused.append(RefusedEquation(e.op.name, types, why.reason, why.suggestion, e.source, e.scope))
             # Stand-ins, so that what follows is looked at too.
-            found = [Value(v.type.shape, Tensor("", v.type.shape, v.type.dtype)) for v in e.outputs]
+            found = [LogicalTensor(v.type.shape, Tensor("", v.type.shape, v.type.dtype)) for v in e.outputs]
         env.update(zip(e.outputs, found, strict=True))
     outputs: list[Tensor] = []
     if not refused:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.lower.npu.builder import Builder, Unsupported, Value, check_dtype, stored_constant
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Unsupported, check_dtype, stored_constant
 from nxjax.lower.npu.graph import Tensor
 from nxjax.lower.npu.rules.table import RULES
 from nxjax.ops import vocabulary
@@ -16,11 +16,11 @@ ROWS = Grid(dtypes.int8, (0.1, 0.2, 0.3), 0, 1)
 
 
 def built():
-    return Builder(RULES)
+    return GraphBuilder(RULES)
 
 
 def tensor(*shape, grid=None):
-    return Value(shape, Tensor("x", shape, grid.dtype if grid else dtypes.float32, grid))
+    return LogicalTensor(shape, Tensor("x", shape, grid.dtype if grid else dtypes.float32, grid))
 
 
 def test_every_rule_is_of_an_op():
@@ -55,7 +55,7 @@ def test_what_repeats_is_not_stored():
     assert x.scalar() == 2.0
     assert b.reshape(x, (20,)).small == (1,)
     v = tensor(1, 5)
-    wide = Value((4, 5), v.tensor)
+    wide = LogicalTensor((4, 5), v.tensor)
     assert b.reshape(wide, (4, 1, 5)).small == (1, 1, 5)
     assert b.transpose(wide, (1, 0)).small == (5, 1)
     assert b.slice(wide, (1, 2), (3, 5)).small == (1, 3)

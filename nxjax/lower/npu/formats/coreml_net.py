@@ -79,7 +79,7 @@ class MilBuilder:
 
 
 @final
-class Net(ChannelsFirst):
+class CoremlNet(ChannelsFirst):
     """The program so far.
 
     Attributes:

@@ -23,7 +23,7 @@ from nxjax.lower.npu.formats.channels_first import (
     Value,
     bias_of,
 )
-from nxjax.lower.npu.formats.coreml_net import Net
+from nxjax.lower.npu.formats.coreml_net import CoremlNet
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
@@ -38,7 +38,7 @@ def real(t: Tensor) -> bool:
     return t.grid is not None or t.dtype not in (*dtypes.INTEGER, dtypes.bool_)
 
 
-def activate(net: Net, value: Value, activation: str | None) -> Value:
+def activate(net: CoremlNet, value: Value, activation: str | None) -> Value:
     """A fused activation."""
     if activation is None:
         return value
@@ -61,13 +61,13 @@ def frame(padding: Any) -> list[int]:
     return [int(p) for pair in padding for p in pair]
 
 
-def biased(net: Net, node: Node) -> dict[str, Any]:
+def biased(net: CoremlNet, node: Node) -> dict[str, Any]:
     bias = bias_of(node)
     return {} if bias is None else {"bias": net.reals(bias)}
 
 
 @images("conv_2d", "depthwise_conv_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     a, w = node.attrs, net.weights_of(node)
     if node.op == "conv_2d":
         o, kh, kw, i = w.shape
@@ -82,7 +82,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @images("transpose_conv")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     w, cut = net.weights_of(node), frame(node.attrs["padding"])
     o, kh, kw, i = w.shape
     if any(p < 0 for p in cut):
@@ -94,7 +94,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @_rules.products("fully_connected")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     w = net.weights_of(node)
     if w.data is not None and len(node.operand().shape) <= 3:
         return net.op.linear(x=x, weight=net.kernel(w, (0, 1), w.shape, 0), **biased(net, node))
@@ -108,7 +108,7 @@ plain("batch_matmul")(
 
 
 @images("max_pool_2d", "average_pool_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     a = node.attrs
     make, more = (net.op.max_pool, {}) if node.op == "max_pool_2d" else (net.op.avg_pool, _UNCOUNTED)
     return make(
@@ -130,7 +130,7 @@ BINARY: Final[dict[str, str]] = {
 
 
 @elementwise(*BINARY)
-def _(net: Net, node: Node, x: Value, y: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value, y: Value) -> Value:
     if node.op == "div" and not real(node.output):
         # MIL's integer division rounds down, TFLite's towards zero.
         signs = net.op.mul(x=net.op.sign(x=x), y=net.op.sign(x=y))
@@ -139,20 +139,20 @@ def _(net: Net, node: Node, x: Value, y: Value) -> Value:
 
 
 @elementwise("squared_difference")
-def _(net: Net, node: Node, x: Value, y: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value, y: Value) -> Value:
     difference = net.op.sub(x=x, y=y)
     return net.op.mul(x=difference, y=difference)
 
 
 @elementwise("select")
-def _(net: Net, node: Node, condition: Value, x: Value, y: Value) -> Value:
+def _(net: CoremlNet, node: Node, condition: Value, x: Value, y: Value) -> Value:
     # MIL's select has the shape of its two values whatever the condition's is.
     shape = in_order(node.output.shape, TO_FIRST) if net.follow(node) else list(node.output.shape)
     x, y = (v if list(v.shape) == shape else net.op.tile(x=lead(net, v, shape), reps=repeats(v, shape)) for v in (x, y))
     return net.op.select(cond=condition, a=x, b=y)
 
 
-def lead(net: Net, value: Value, shape: Sequence[int]) -> Value:
+def lead(net: CoremlNet, value: Value, shape: Sequence[int]) -> Value:
     """The value with leading ones up to the rank of ``shape``."""
     missing = len(shape) - len(value.shape)
     return net.op.reshape(x=value, shape=[1] * missing + list(value.shape)) if missing else value
@@ -188,14 +188,14 @@ elementwise("leaky_relu")(lambda net, node, x: net.op.leaky_relu(x=x, alpha=net.
 
 
 @elementwise("prelu")
-def _(net: Net, node: Node, x: Value, slope: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value, slope: Value) -> Value:
     # Written out: MIL's prelu has one slope per index of axis 1 only.
     below = net.op.minimum(x=x, y=net.number(0.0))
     return net.op.add(x=net.op.relu(x=x), y=net.op.mul(x=below, y=slope))
 
 
 @elementwise("table")
-def _(net: Net, node: Node, value: Value) -> Value:
+def _(net: CoremlNet, node: Node, value: Value) -> Value:
     # The stored integer picks the result, shifted so that the first one is 0.
     x, y = node.operand(), node.output
     assert x.grid is not None and y.grid is not None
@@ -206,7 +206,7 @@ def _(net: Net, node: Node, value: Value) -> Value:
 
 
 @elementwise("quantize", "dequantize")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     # Values are real already: the writer puts the result's grid behind them.
     if node.operand().constant and node.output.grid is None:
         net.taken[node.output] = node.operand()
@@ -214,7 +214,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @elementwise("cast")
-def _(net: Net, node: Node, value: Value) -> Value:
+def _(net: CoremlNet, node: Node, value: Value) -> Value:
     x, y = node.operand(), node.output
     whole = not real(x)
     if x.grid is not None:
@@ -232,7 +232,7 @@ def _(net: Net, node: Node, value: Value) -> Value:
 
 
 @_rules.reductions(*REDUCE)
-def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
+def _(net: CoremlNet, node: Node, axes: list[int], x: Value) -> Value:
     truth = node.operand().dtype == dtypes.bool_
     if truth:
         x = net.op.cast(x=x, dtype="int32")
@@ -246,7 +246,7 @@ _rules.reductions("argmax", "argmin")(
 
 
 @ordered("softmax")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> Value:
     if node.attrs["beta"] != 1.0:
         x = net.op.mul(x=x, y=net.number(node.attrs["beta"]))
     return net.op.softmax(x=x, axis=order.index(len(order) - 1))
@@ -277,7 +277,7 @@ ordered("concatenation")(
 
 
 @ordered("split")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> list[Value]:
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
     axis = order.index(node.attrs["axis"])
     return list(net.op.split(x=x, split_sizes=list(node.attrs["sizes"]), axis=axis))
 
@@ -288,13 +288,13 @@ def in_order(values: Sequence[int], order: Sequence[int]) -> list[int]:
 
 
 @ordered("slice")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> Value:
     begin, size = (in_order(v, order) for v in node.attrs.values())
     return net.op.slice_by_size(x=x, begin=begin, size=size)
 
 
 @ordered("strided_slice")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> Value:
     begin, end, stride = (in_order(v, order) for v in node.attrs.values())
     return net.op.slice_by_index(x=x, begin=begin, end=end, stride=stride)
 
@@ -303,7 +303,7 @@ ordered("reverse")(lambda net, node, order, x: net.op.reverse(x=x, axes=sorted(m
 
 
 @ordered("pad")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> Value:
     padding, value, t = node.attrs["padding"], node.attrs["value"] or 0, node.operand()
     if real(t):
         widths = frame([padding[i] for i in order])
@@ -320,7 +320,7 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
 
 
 @plain("broadcast_to")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     shape = node.output.shape
     return net.op.tile(x=lead(net, x, shape), reps=repeats(x, shape))
 
@@ -330,7 +330,7 @@ plain("gather")(lambda net, node, x, indices: net.op.gather(x=x, indices=indices
 
 
 @plain("one_hot")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     y, a = node.output, node.attrs
     on, off = (net.number(1.0), net.number(0.0)) if real(y) else (np.int32(1), np.int32(0))
     value = net.op.one_hot(
@@ -340,7 +340,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @images("resize_bilinear")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     height, width = node.attrs["size"]
     mode = "UNALIGN_CORNERS" if node.attrs["half_pixel_centers"] else "DEFAULT"
     mode = "STRICT_ALIGN_CORNERS" if node.attrs["align_corners"] else mode
@@ -356,7 +356,7 @@ def nearest(size: int, source: int, corners: bool, half: bool) -> NDArray:
 
 
 @images("resize_nearest")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: CoremlNet, node: Node, x: Value) -> Value:
     (height, width), corners, half = node.attrs.values()
     _, h, w, _ = node.operand().shape
     if not corners and height % h == 0 and width % w == 0:

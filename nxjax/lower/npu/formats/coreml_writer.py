@@ -24,7 +24,7 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import parsed
 from nxjax.lower.npu.formats.channels_first import Value
-from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, Net, clean, node_names, port_names
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, CoremlNet, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import RULES, activate
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.ops import op_of
@@ -77,7 +77,7 @@ def port(t: Tensor) -> str:
     )
 
 
-def opened(net: Net, t: Tensor, value: Value) -> Value:
+def opened(net: CoremlNet, t: Tensor, value: Value) -> Value:
     """What an input means: stored integers become reals."""
     if t.grid is None:
         kind = net.kind(t.dtype)
@@ -87,7 +87,7 @@ def opened(net: Net, t: Tensor, value: Value) -> Value:
     return meant if net.unscalable(np.asarray(t.grid.scale, np.float32)) else net.on_grid(meant, t.grid, t.name)
 
 
-def closed(net: Net, t: Tensor, name: str) -> Value:
+def closed(net: CoremlNet, t: Tensor, name: str) -> Value:
     """A result under its name: stored integers where the tensor has a grid."""
     value = net.get(t)
     if t.grid is None:
@@ -99,7 +99,7 @@ def closed(net: Net, t: Tensor, name: str) -> Value:
     return net.op.identity(x=net.numbers(value, t.grid), name=name)
 
 
-def write_node(net: Net, node: Node, name: str) -> None:
+def write_node(net: CoremlNet, node: Node, name: str) -> None:
     """One node: its op, its fused activation, and the grids of its results."""
     net.op.start(name)
     for t in (*node.operands, *node.outputs):
@@ -155,7 +155,7 @@ def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
         from coremltools.converters.mil.mil import Function, Program
 
         graph.check()
-        net = Net(real)
+        net = CoremlNet(real)
         four = any(t.dtype == dtypes.int4 for t in graph.constants())
         version: Any = ct.target.iOS18 if four else ct.target.iOS17
         inputs, outputs = port_names(graph)

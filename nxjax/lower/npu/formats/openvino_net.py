@@ -87,7 +87,7 @@ class OpsetRecorder:
 
 
 @final
-class Net(ChannelsFirst):
+class OpenvinoNet(ChannelsFirst):
     """The model so far.
 
     Attributes:

@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
 from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, SAME_UNARY, LayoutRules, Value, bias_of
-from nxjax.lower.npu.formats.openvino_net import Net
+from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
 from nxjax.ops.quant_grid import Grid
@@ -32,7 +32,7 @@ def number_type(t: Tensor) -> Any:
     return dtypes.float32 if t.grid is not None else t.dtype
 
 
-def activate(net: Net, value: Value, activation: str | None, grid: Grid | None) -> Value:
+def activate(net: OpenvinoNet, value: Value, activation: str | None, grid: Grid | None) -> Value:
     """A fused activation; none where the result's grid ends at its bounds.
 
     Not only for speed: the CPU plugin clamps integers between two quantizations at a step of the *operand's* grid.
@@ -51,7 +51,7 @@ def activate(net: Net, value: Value, activation: str | None, grid: Grid | None) 
 # Products of images and weights.
 
 
-def add_bias(net: Net, node: Node, value: Value, shape: Sequence[int]) -> Value:
+def add_bias(net: OpenvinoNet, node: Node, value: Value, shape: Sequence[int]) -> Value:
     """The product plus the bias; the product keeps the node's name."""
     bias = bias_of(node)
     if bias is None:
@@ -65,7 +65,7 @@ def pads(padding: Any) -> tuple[list[int], list[int]]:
 
 
 @images("conv_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     a, w = node.attrs, net.weights_of(node)
     o, kh, kw, i = w.shape
     begin, end = pads(a["padding"])
@@ -86,7 +86,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
     return add_bias(net, node, y, (1, o, 1, 1))
 
 
-def grouped(net: Net, w: Tensor, permutation: Sequence[int], groups: int) -> Value:
+def grouped(net: OpenvinoNet, w: Tensor, permutation: Sequence[int], groups: int) -> Value:
     """Weights as OpenVINO's [group, o / group, i, kh, kw]: output channels take two axes, and so do their scales."""
     per_channel = w.grid is not None and w.grid.axis is not None
     if w.data is None or not per_channel:
@@ -100,7 +100,7 @@ def grouped(net: Net, w: Tensor, permutation: Sequence[int], groups: int) -> Val
 
 
 @images("depthwise_conv_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     a, c, w = node.attrs, node.operand().shape[3], net.weights_of(node)
     _, kh, kw, o = w.shape
     if c == 1:
@@ -113,7 +113,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @images("transpose_conv")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     w, padding, strides = net.weights_of(node), node.attrs["padding"], list(node.attrs["strides"])
     o, kh, kw, i = w.shape
     weights = net.kernel(w, (3, 0, 1, 2), (i, o, kh, kw), 1)
@@ -128,7 +128,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @_rules.products("fully_connected")
-def _(net: Net, node: Node, rows: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, rows: Value) -> Value:
     w, shape = net.weights_of(node), node.operand().shape
     weights = net.kernel(w, (0, 1), w.shape, 0) if w.data is not None else net.get(w)
     if len(shape) == 1:
@@ -145,7 +145,7 @@ plain("batch_matmul")(lambda net, node, x, y: net.op.matmul(x, y, node.attrs["ad
 
 
 @images("max_pool_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     from openvino import opset1
 
     # Version 1 has no second result; later ones add indices that nothing here reads.
@@ -154,7 +154,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @images("average_pool_2d")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     a = node.attrs
     return net.op.avg_pool(x, list(a["strides"]), *pads(a["padding"]), list(a["window"]), True)
 
@@ -173,7 +173,7 @@ BINARY: Final[dict[str, str]] = {
 
 
 @elementwise(*BINARY)
-def _(net: Net, node: Node, x: Value, y: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value, y: Value) -> Value:
     if node.output.dtype == dtypes.bool_:
         grids = node.operand().grid, node.operand(1).grid
         x, y = (v if g is None else net.exact(v, g) for v, g in zip((x, y), grids, strict=True))
@@ -195,7 +195,7 @@ def _per_sample(node: Node) -> bool:
     return added and any(t.constant and len(t.shape) == rank > 1 and t.shape[0] > 1 for t in node.operands)
 
 
-def _apart(net: Net, x: Value, y: Value, make: Callable[[Value, Value], Value]) -> Value:
+def _apart(net: OpenvinoNet, x: Value, y: Value, make: Callable[[Value, Value], Value]) -> Value:
     """The op between reshapes with one more leading axis, through which nothing is taken in."""
     z = make(*(net.reshaped(v, (1, *v.shape)) for v in (x, y)))
     net.main(z)
@@ -215,7 +215,7 @@ STEPS: Final = frozenset(("floor", "ceil", "round", "sign"))
 
 
 @elementwise(*UNARY, "round")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     grid = node.operand().grid
     x = net.exact(x, grid) if grid is not None and node.op in STEPS else x
     return net.op.round(x, "half_to_even") if node.op == "round" else getattr(net.op, UNARY[node.op])(x)
@@ -227,7 +227,7 @@ elementwise(*ACTIVATIONS)(lambda net, node, x: activate(net, x, node.op, node.ou
 
 
 @elementwise("rsqrt")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     root = net.op.sqrt(x)
     return net.op.divide(net.real(1.0, number_type(node.operand())), root)
 
@@ -236,20 +236,20 @@ elementwise("gelu")(lambda net, node, x: net.op.gelu(x, "tanh" if node.attrs["ap
 
 
 @elementwise("leaky_relu")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     slope = net.real(np.full(1, node.attrs["alpha"], np.float32), number_type(node.operand()))
     return net.op.prelu(x, slope)
 
 
 @elementwise("prelu")
-def _(net: Net, node: Node, x: Value, slope: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value, slope: Value) -> Value:
     # Written out: OpenVINO's PRelu lays a vector of slopes along axis 1 whatever the rank.
     op, zero = net.op, net.real(0.0, number_type(node.operand()))
     return op.add(op.relu(x), op.multiply(slope, op.minimum(x, zero)))
 
 
 @elementwise("table")
-def _(net: Net, node: Node, value: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, value: Value) -> Value:
     # The value's number on its grid picks the result; both are exact.
     x, y = node.operand(), node.output
     assert x.grid is not None and y.grid is not None and x.grid.axis is None
@@ -263,7 +263,7 @@ elementwise("select")(lambda net, node, condition, x, y: net.op.select(condition
 
 
 @elementwise("quantize", "dequantize")
-def _(net: Net, node: Node, value: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, value: Value) -> Value:
     # Values are real already: the writer puts the result's grid behind them. Off a grid they are made exact.
     x, y = node.operand(), node.output
     if x.constant and y.grid is None:
@@ -276,7 +276,7 @@ def _(net: Net, node: Node, value: Value) -> Value:
 
 
 @elementwise("cast")
-def _(net: Net, node: Node, value: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, value: Value) -> Value:
     x, y = node.operand(), node.output
     if y.dtype not in (*dtypes.INTEGER, *dtypes.BOOL, dtypes.float16, dtypes.float32, dtypes.float64):
         raise LoweringError("cast: a type", got=short_name(y.dtype), source=node.source)
@@ -293,13 +293,13 @@ TRUTH: Final = {"reduce_max": "reduce_logical_or", "reduce_min": "reduce_logical
 
 
 @_rules.reductions(*REDUCE)
-def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, axes: list[int], x: Value) -> Value:
     name = TRUTH[node.op] if node.operand().dtype == dtypes.bool_ else REDUCE[node.op]
     return getattr(net.op, name)(x, net.ints(axes), node.attrs["keepdims"])
 
 
 @_rules.reductions("argmax", "argmin")
-def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, axes: list[int], x: Value) -> Value:
     top = net.op.topk(x, net.ints(1), axes[0], node.op.removeprefix("arg"), "value", "i32", True)
     index = net.op.squeeze(top.output(1), net.ints(axes))
     net.main(top)
@@ -307,7 +307,7 @@ def _(net: Net, node: Node, axes: list[int], x: Value) -> Value:
 
 
 @ordered("softmax")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> Value:
     beta = node.attrs["beta"]
     if beta != 1.0:
         x = net.op.multiply(x, net.real(beta, number_type(node.operand())))
@@ -318,7 +318,7 @@ ordered("log_softmax")(lambda net, node, order, x: net.op.log_softmax(x, order.i
 
 
 @ordered("cumsum")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> Value:
     axis = net.constant(np.asarray(order.index(node.attrs["axis"]), np.int32))
     return net.op.cumsum(x, axis, node.attrs["exclusive"], node.attrs["reverse"])
 
@@ -334,14 +334,14 @@ ordered("concatenation")(lambda net, node, order, *xs: net.op.concat(list(xs), o
 
 
 @ordered("split")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> list[Value]:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
     axis = order.index(node.attrs["axis"])
     parts = net.op.variadic_split(x, net.ints(axis), net.ints(node.attrs["sizes"]))
     return [parts.output(i) for i in range(len(node.outputs))]
 
 
 @ordered("slice")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> Value:
     begin, size = node.attrs["begin"], node.attrs["size"]
     end = [b + n for b, n in zip(begin, size, strict=True)]
     return net.op.slice(x, *map(net.ints, (begin, end, [1] * len(end), inverse(order))))
@@ -353,7 +353,7 @@ ordered("strided_slice")(
 
 
 @ordered("reverse")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> Value:
     # Not Slice with a negative step: the NPU compiler makes a ReverseSequence of it and aborts the process.
     for a in node.attrs["axes"]:
         x = net.op.gather(x, net.ints(range(node.output.shape[a])[::-1]), net.ints(order.index(a)))
@@ -361,7 +361,7 @@ def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
 
 
 @ordered("pad")
-def _(net: Net, node: Node, order: Sequence[int], x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> Value:
     begin, end = pads([node.attrs["padding"][i] for i in order])
     fill = net.constant(np.asarray(node.attrs["value"] or 0).astype(number_type(node.operand())))
     return net.op.pad(x, net.ints(begin), net.ints(end), "constant", fill)
@@ -375,7 +375,7 @@ plain("gather")(lambda net, node, x, indices: net.op.gather(x, indices, net.ints
 
 
 @plain("one_hot")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     kind = number_type(node.output)
     # Truth values come as bytes: OneHot has no Boolean kernel on every device.
     written = dtypes.uint8 if kind == dtypes.bool_ else kind
@@ -385,7 +385,7 @@ def _(net: Net, node: Node, x: Value) -> Value:
 
 
 @images("resize_bilinear", "resize_nearest")
-def _(net: Net, node: Node, x: Value) -> Value:
+def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     size, bilinear = node.attrs["size"], node.op == "resize_bilinear"
     if node.attrs["align_corners"]:
         where, nearest = "align_corners", "round_prefer_ceil"

@@ -13,7 +13,7 @@ from typing import Any
 
 from nxjax.errors import LoweringError, NxError
 from nxjax.lower.npu.formats.channels_first import Value
-from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, Net, clean, node_names
+from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, OpenvinoNet, clean, node_names
 from nxjax.lower.npu.formats.openvino_ops import RULES, activate
 from nxjax.lower.npu.formats.openvino_package import package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -33,7 +33,7 @@ def port_type(t: Tensor) -> Any:
     return t.dtype
 
 
-def opened(net: Net, t: Tensor) -> tuple[Value, Value]:
+def opened(net: OpenvinoNet, t: Tensor) -> tuple[Value, Value]:
     """A model input, and its real value.
 
     FakeQuantize stands behind a dequantized input though it changes no value: the CPU plugin has no kernel for a
@@ -45,7 +45,7 @@ def opened(net: Net, t: Tensor) -> tuple[Value, Value]:
     return parameter, net.on_grid(net.dequantize(parameter, t.grid, len(t.shape)), t.grid)
 
 
-def closed(net: Net, t: Tensor) -> Value:
+def closed(net: OpenvinoNet, t: Tensor) -> Value:
     """A model result: stored integers where the tensor has a grid."""
     value = net.get(t)
     if t.grid is None:
@@ -55,7 +55,7 @@ def closed(net: Net, t: Tensor) -> Value:
     return net.op.convert(net.op.add(numbers, net.real(t.grid.zero_point)) if t.grid.zero_point else numbers, kind)
 
 
-def write(net: Net, node: Node) -> None:
+def write(net: OpenvinoNet, node: Node) -> None:
     """One node: its op, its fused activation, and the grids of its results."""
     values, first = RULES[node.op](net, node)
     for t, value in zip(node.outputs, values, strict=True):
@@ -83,7 +83,7 @@ def build(graph: NpuGraph) -> Any:
     >>> sorted(op.get_friendly_name() for op in model.get_ops())
     ['r', 'x', 'y:out']
     """
-    net = Net()
+    net = OpenvinoNet()
     graph.check()
     parameters: list[Value] = []
     for t in graph.inputs:

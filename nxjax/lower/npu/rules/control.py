@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.trace.program import Program
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
 
-def _while(b: Builder, out: Any, *xs: Value, loop: LoopParams) -> Sequence[Value]:
+def _while(b: GraphBuilder, out: Any, *xs: LogicalTensor, loop: LoopParams) -> Sequence[LogicalTensor]:
     operands = loop.split(xs)
     for _ in range(b.unroll + 1):
         more = b.program(loop.condition, operands.cond_inputs)[0].scalar()
@@ -26,18 +26,20 @@ def _while(b: Builder, out: Any, *xs: Value, loop: LoopParams) -> Sequence[Value
     raise _too_long(b)
 
 
-def _too_long(b: Builder) -> Unsupported:
+def _too_long(b: GraphBuilder) -> Unsupported:
     return Unsupported(
         f"it has more than {b.unroll} steps, and NPU graphs have no loops",
         "compile one step and loop outside, or ask for more steps with unroll=",
     )
 
 
-def _scan(b: Builder, out: Any, *xs: Value, **params: Any) -> Sequence[Value]:
+def _scan(b: GraphBuilder, out: Any, *xs: LogicalTensor, **params: Any) -> Sequence[LogicalTensor]:
     raise _too_long(b)
 
 
-def _cond(b: Builder, out: Any, index: Value, *xs: Value, branches: tuple[Program, ...]) -> Sequence[Value]:
+def _cond(
+    b: GraphBuilder, out: Any, index: LogicalTensor, *xs: LogicalTensor, branches: tuple[Program, ...]
+) -> Sequence[LogicalTensor]:
     number = index.scalar() if not index.shape else None
     if number is None:
         raise Unsupported(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import TensorKind
 from nxjax.lower.npu.rules.move import dilate
 from nxjax.lower.npu.rules.products import check_product
@@ -32,7 +32,7 @@ class Convolution:
     rhs_dilation: Shape
     feature_group_count: int
     kind: TensorKind
-    bias: Value | None = None
+    bias: LogicalTensor | None = None
     activation: str | None = None
 
     def spatially(self, change: Callable[[tuple[Any, ...], Any], tuple[Any, ...]]) -> Convolution:
@@ -47,8 +47,15 @@ class Convolution:
 
 
 def _conv(
-    b: Builder, out: ArrayType, x: Value, w: Value, *, batch_group_count: int, dimension_numbers: Any, **params: Any
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    w: LogicalTensor,
+    *,
+    batch_group_count: int,
+    dimension_numbers: Any,
+    **params: Any,
+) -> LogicalTensor:
     check_product(out.dtype)
     if batch_group_count != 1:
         raise Unsupported("groups of the batch have no NPU instruction", "use feature_group_count")
@@ -59,7 +66,9 @@ def _conv(
     return convolved(b, x, w, Convolution(**known, kind=out.dtype), dimension_numbers)
 
 
-def convolved(b: Builder, x: Value, w: Value, how: Convolution, dimension_numbers: Any) -> Value:
+def convolved(
+    b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution, dimension_numbers: Any
+) -> LogicalTensor:
     """A convolution with constant weights in the layout that ``dimension_numbers`` say."""
     if not w.constant:
         raise Unsupported(
@@ -74,7 +83,7 @@ def convolved(b: Builder, x: Value, w: Value, how: Convolution, dimension_number
     return b.transpose(y, [back.index(i) for i in range(y.ndim)])
 
 
-def _any_rank(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
+def _any_rank(b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution) -> LogicalTensor:
     spatial = x.ndim - 2
     if spatial == 2:
         return _flat(b, x, w, how)
@@ -100,13 +109,13 @@ def _any_rank(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
     return b.transpose(y, [order.index(i) for i in range(x.ndim)])
 
 
-def _pointwise(w: Value, how: Convolution) -> int | None:
+def _pointwise(w: LogicalTensor, how: Convolution) -> int | None:
     """A spatial dimension in which the kernel is one point that visits every place."""
     rows = zip(w.shape[1:-1], how.window_strides, how.padding, how.lhs_dilation, strict=True)
     return next((i for i, row in enumerate(rows) if row == (1, 1, (0, 0), 1)), None)
 
 
-def _flat(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
+def _flat(b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution) -> LogicalTensor:
     """x [n, h, w, c] with w [o, kh, kw, i]."""
     lhs_dilation = tuple(1 if n == 1 else d for d, n in zip(how.lhs_dilation, x.shape[1:3], strict=True))
     if any(d != 1 for d in lhs_dilation):
@@ -132,12 +141,16 @@ def _flat(b: Builder, x: Value, w: Value, how: Convolution) -> Value:
     return _emit(b, op, x, weights, how, (x.shape[0], *space, w.shape[0]), attrs)
 
 
-def _emit(b: Builder, op: str, x: Value, w: Value, how: Convolution, shape: Shape, attrs: dict[str, Any]) -> Value:
+def _emit(
+    b: GraphBuilder, op: str, x: LogicalTensor, w: LogicalTensor, how: Convolution, shape: Shape, attrs: dict[str, Any]
+) -> LogicalTensor:
     weights = w if isinstance(how.kind, Grid) else b.real(w)
     return b.emit(op, [x, weights, how.bias], shape, how.kind, **attrs, activation=how.activation)
 
 
-def _transposed(b: Builder, x: Value, w: Value, how: Convolution, lhs_dilation: Shape) -> Value | None:
+def _transposed(
+    b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution, lhs_dilation: Shape
+) -> LogicalTensor | None:
     """The convolution of a dilated input as a transposed one: the kernel is turned round, padding cuts the rest.
 
     Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016), section 4. None if the result
@@ -149,7 +162,7 @@ def _transposed(b: Builder, x: Value, w: Value, how: Convolution, lhs_dilation: 
     if not plain or any(c < 0 for pair in cut for c in pair):
         return None
     space = [(n - 1) * s + k - l - h for n, s, k, (l, h) in zip(x.shape[1:3], lhs_dilation, kernel, cut, strict=True)]
-    turned = Value(w.shape, data=w.full()[:, ::-1, ::-1], grid=w.grid)
+    turned = LogicalTensor(w.shape, data=w.full()[:, ::-1, ::-1], grid=w.grid)
     attrs: dict[str, Any] = {"strides": lhs_dilation, "padding": cut}
     return _emit(b, "transpose_conv", x, turned, how, (x.shape[0], *space, w.shape[0]), attrs)
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.attributes import SCHEMAS
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.ops.arithmetic import abs as abs_
 from nxjax.ops.arithmetic import add, div, mul, neg, sign, sub
 from nxjax.ops.arithmetic import pow as pow_
@@ -42,21 +42,21 @@ COMPARE: Final = {
 
 
 def _node(name: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, *xs: LogicalTensor, **params: Any) -> LogicalTensor:
         attrs = {key: params[key] for key in SCHEMAS[name] if key in params}
         return b.elementwise(name, [b.real(x) for x in xs], out.dtype, **attrs)
 
     return rule
 
 
-def _div(b: Builder, out: ArrayType, x: Value, y: Value, **params: Any) -> Value:
+def _div(b: GraphBuilder, out: ArrayType, x: LogicalTensor, y: LogicalTensor, **params: Any) -> LogicalTensor:
     if out.dtype in dtypes.INTEGER:
         raise Unsupported("integer division rounds differently on different NPUs", "divide floats")
     return _node("div")(b, out, x, y)
 
 
 def _extremum(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, y: LogicalTensor) -> LogicalTensor:
         if out.dtype == dtypes.bool_:
             return b.elementwise("logical_or" if node == "maximum" else "logical_and", [x, y], out.dtype)
         put, grid = common(b, x, y)
@@ -65,7 +65,7 @@ def _extremum(node: str) -> Rule:
     return rule
 
 
-def shared_grid(b: Builder, *xs: Value) -> Grid | None:
+def shared_grid(b: GraphBuilder, *xs: LogicalTensor) -> Grid | None:
     """The grid that all values lie on, constants included if they happen to; None if there is none."""
     grids = dict.fromkeys(x.grid for x in xs if x.grid is not None and not x.constant)
     if len(grids) != 1:
@@ -74,7 +74,7 @@ def shared_grid(b: Builder, *xs: Value) -> Grid | None:
     return grid if all(b.fits(x, grid) for x in xs) else None
 
 
-def common(b: Builder, *xs: Value) -> tuple[Callable[[Value], Value], Grid | None]:
+def common(b: GraphBuilder, *xs: LogicalTensor) -> tuple[Callable[[LogicalTensor], LogicalTensor], Grid | None]:
     """What puts values on the grid that all of ``xs`` lie on, and that grid; or takes them off theirs, and None."""
     grid = shared_grid(b, *xs)
     return (b.real if grid is None else lambda v: b.on(v, grid)), grid
@@ -95,7 +95,7 @@ def keeps_order(grid: Grid) -> bool:
 
 
 def _compare(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, y: Value) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, y: LogicalTensor) -> LogicalTensor:
         grid = shared_grid(b, x, y)
         if grid is not None and keeps_order(grid):
             return b.elementwise(node, [b.on(x, grid), b.on(y, grid)], dtypes.bool_)
@@ -105,7 +105,7 @@ def _compare(node: str) -> Rule:
 
 
 def _logical(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, *xs: Value) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, *xs: LogicalTensor) -> LogicalTensor:
         if out.dtype != dtypes.bool_:
             raise Unsupported("bits of integers are not reachable on an NPU", "use bool operands, or arithmetic")
         return b.elementwise(node, xs, out.dtype)
@@ -113,7 +113,7 @@ def _logical(node: str) -> Rule:
     return rule
 
 
-def _clamp(b: Builder, out: ArrayType, low: Value, x: Value, high: Value) -> Value:
+def _clamp(b: GraphBuilder, out: ArrayType, low: LogicalTensor, x: LogicalTensor, high: LogicalTensor) -> LogicalTensor:
     low, high = (_spread(b, v, x) for v in (low, high))
     put, grid = common(b, low, x, high)
     kind = grid or out.dtype
@@ -121,25 +121,25 @@ def _clamp(b: Builder, out: ArrayType, low: Value, x: Value, high: Value) -> Val
     return b.elementwise("minimum", [y, put(high)], kind)
 
 
-def _spread(b: Builder, v: Value, x: Value) -> Value:
+def _spread(b: GraphBuilder, v: LogicalTensor, x: LogicalTensor) -> LogicalTensor:
     """A scalar bound in the rank of ``x``."""
     if v.shape == x.shape:
         return v
     v = b.reshape(v, (1,) * x.ndim)
-    return Value(x.shape, v.tensor, v.data, v.grid)
+    return LogicalTensor(x.shape, v.tensor, v.data, v.grid)
 
 
-def _select(b: Builder, out: ArrayType, which: Value, *cases: Value) -> Value | None:
+def _select(b: GraphBuilder, out: ArrayType, which: LogicalTensor, *cases: LogicalTensor) -> LogicalTensor | None:
     if which.dtype != dtypes.bool_ or len(cases) != 2:
         return _select_by_number(b, which, cases)
     which = _spread(b, which, cases[0])
     put, grid = common(b, *cases)
     no, yes = map(put, cases)
     y = b.elementwise("select", [which, yes, no], grid or out.dtype)
-    return Value(cases[0].shape, y.tensor)
+    return LogicalTensor(cases[0].shape, y.tensor)
 
 
-def _select_by_number(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
+def _select_by_number(b: GraphBuilder, which: LogicalTensor, cases: Sequence[LogicalTensor]) -> LogicalTensor:
     """A choice among many as choices among two."""
     result = cases[-1]
     for i in reversed(range(len(cases) - 1)):
@@ -150,13 +150,13 @@ def _select_by_number(b: Builder, which: Value, cases: Sequence[Value]) -> Value
     return result
 
 
-def _relu6(b: Builder, out: ArrayType, x: Value) -> Value:
+def _relu6(b: GraphBuilder, out: ArrayType, x: LogicalTensor) -> LogicalTensor:
     if x.grid is not None and not b.fits(b.fill((), 6, dtypes.float32), x.grid):
         x = b.real(x)
     return b.elementwise("relu6", [x], x.kind)
 
 
-def _convert(b: Builder, out: ArrayType, x: Value, dtype: Any, weak: bool = False) -> Value:
+def _convert(b: GraphBuilder, out: ArrayType, x: LogicalTensor, dtype: Any, weak: bool = False) -> LogicalTensor:
     x = x if x.grid is not None and dtype == dtypes.float32 else b.real(x)
     if x.grid is not None or x.dtype == dtype:
         return x
@@ -165,7 +165,7 @@ def _convert(b: Builder, out: ArrayType, x: Value, dtype: Any, weak: bool = Fals
     return b.elementwise("cast", [x], dtype)
 
 
-def _round(b: Builder, out: ArrayType, x: Value, rounding_method: int) -> Value:
+def _round(b: GraphBuilder, out: ArrayType, x: LogicalTensor, rounding_method: int) -> LogicalTensor:
     x = b.real(x)
     if rounding_method == TO_NEAREST_EVEN:
         return b.elementwise("round", [x], out.dtype)
@@ -175,14 +175,16 @@ def _round(b: Builder, out: ArrayType, x: Value, rounding_method: int) -> Value:
     return b.elementwise("mul", [b.elementwise("sign", [x], out.dtype), away], out.dtype, activation=None)
 
 
-def _is_finite(b: Builder, out: ArrayType, x: Value) -> Value:
+def _is_finite(b: GraphBuilder, out: ArrayType, x: LogicalTensor) -> LogicalTensor:
     # x - x is 0 for finite x and NaN, which equals nothing, for the others.
     x = b.real(x)
     zero = b.elementwise("sub", [x, x], x.dtype, activation=None)
     return b.elementwise("equal", [zero, b.fill(x.shape, 0, x.dtype)], dtypes.bool_)
 
 
-def _reduce_precision(b: Builder, out: ArrayType, x: Value, exponent_bits: int, mantissa_bits: int) -> Value:
+def _reduce_precision(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, exponent_bits: int, mantissa_bits: int
+) -> LogicalTensor:
     info = dtypes.float_info(out.dtype)
     if mantissa_bits >= info.nmant and exponent_bits >= 8 * out.dtype.itemsize - 1 - info.nmant:
         return x
@@ -192,7 +194,7 @@ def _reduce_precision(b: Builder, out: ArrayType, x: Value, exponent_bits: int, 
 def _by(function: Any) -> Rule:
     """Through ops that have instructions."""
 
-    def rule(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, *xs: LogicalTensor, **params: Any) -> LogicalTensor:
         return b.inline(lambda *values: function(*values, **params), *xs)
 
     return rule
@@ -217,7 +219,7 @@ def _rem(x: Array, y: Array) -> Array:
 
 
 def _floats_only(rule: Rule, what: str) -> Rule:
-    def checked(b: Builder, out: ArrayType, *xs: Value, **params: Any) -> Any:
+    def checked(b: GraphBuilder, out: ArrayType, *xs: LogicalTensor, **params: Any) -> Any:
         if out.dtype not in dtypes.FLOAT:
             raise Unsupported(f"{what} of integers has no NPU instruction", "cast to float32 first")
         return rule(b, out, *xs, **params)

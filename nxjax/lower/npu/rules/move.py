@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.rules.elementwise import common
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import like
@@ -21,26 +21,28 @@ from nxjax.trace.types import ArrayType, Shape
 RUNS: Final = 12
 
 
-def _broadcast(b: Builder, out: ArrayType, x: Value, shape: Shape, broadcast_dimensions: Shape) -> Value:
+def _broadcast(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, shape: Shape, broadcast_dimensions: Shape
+) -> LogicalTensor:
     """Sizes 1 where the operand has nothing; the logical shape says the rest."""
     order = sorted(range(x.ndim), key=broadcast_dimensions.__getitem__)
     x = b.transpose(x, order)
     placed = {broadcast_dimensions[i]: n for i, n in zip(order, x.small, strict=True)}
     small = tuple(placed.get(d, 1) for d in range(len(shape)))
-    v = b.reshape(Value(x.small, x.tensor, x.data, x.grid), small)
+    v = b.reshape(LogicalTensor(x.small, x.tensor, x.data, x.grid), small)
     if v.small != small:  # taken off a per-slice grid that the new shape cannot hold
         v = b.full(v)
-    return Value(shape, v.tensor, v.data, v.grid)
+    return LogicalTensor(shape, v.tensor, v.data, v.grid)
 
 
-def joined(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+def joined(b: GraphBuilder, xs: Sequence[LogicalTensor], axis: int) -> LogicalTensor:
     """Concatenation, on the grid if all parts share one."""
     xs = [x for x in xs if x.shape[axis]]
     put, _ = common(b, *xs)
     return b.concatenate([put(x) for x in xs], axis)
 
 
-def _split(b: Builder, out: Any, x: Value, sizes: Shape, axis: int) -> Sequence[Value]:
+def _split(b: GraphBuilder, out: Any, x: LogicalTensor, sizes: Shape, axis: int) -> Sequence[LogicalTensor]:
     if any(n == 0 for n in sizes):
         raise Unsupported("tensors without elements do not exist on an NPU", "split into parts that have elements")
     if len(sizes) == 1:
@@ -49,7 +51,7 @@ def _split(b: Builder, out: Any, x: Value, sizes: Shape, axis: int) -> Sequence[
     return b.emit_many("split", [x], shapes, x.kind, axis=axis, sizes=tuple(sizes))
 
 
-def _pad(b: Builder, out: ArrayType, x: Value, value: Value, padding_config: Any) -> Value:
+def _pad(b: GraphBuilder, out: ArrayType, x: LogicalTensor, value: LogicalTensor, padding_config: Any) -> LogicalTensor:
     number = value.scalar()
     if number is None:
         raise Unsupported("the padding value is computed", "pad with a Python number")
@@ -62,7 +64,7 @@ def _pad(b: Builder, out: ArrayType, x: Value, value: Value, padding_config: Any
     return b.pad(x, [(low, high) for low, high, _ in padding_config], fill)
 
 
-def dilate(b: Builder, x: Value, axis: int, step: int, fill: float | None = None) -> Value:
+def dilate(b: GraphBuilder, x: LogicalTensor, axis: int, step: int, fill: float | None = None) -> LogicalTensor:
     """``step - 1`` elements of ``fill`` between neighbours along ``axis``: padded in a dimension of its own."""
     n = x.shape[axis]
     apart = b.reshape(x, (*x.shape[: axis + 1], 1, *x.shape[axis + 1 :]))
@@ -72,12 +74,14 @@ def dilate(b: Builder, x: Value, axis: int, step: int, fill: float | None = None
     return b.slice(woven, (0,) * woven.ndim, end)
 
 
-def _rev(b: Builder, out: ArrayType, x: Value, dimensions: Shape) -> Value:
+def _rev(b: GraphBuilder, out: ArrayType, x: LogicalTensor, dimensions: Shape) -> LogicalTensor:
     axes = tuple(d for d in dimensions if x.shape[d] > 1)
     return b.emit("reverse", [x], x.shape, x.kind, axes=axes) if axes else x
 
 
-def _dynamic_slice(b: Builder, out: ArrayType, x: Value, *starts: Value, slice_sizes: Shape) -> Value:
+def _dynamic_slice(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, *starts: LogicalTensor, slice_sizes: Shape
+) -> LogicalTensor:
     begin, end, computed = [0] * x.ndim, list(x.shape), list[int]()
     for axis, (start, k, n) in enumerate(zip(starts, slice_sizes, x.shape, strict=True)):
         at = start.scalar()
@@ -92,17 +96,19 @@ def _dynamic_slice(b: Builder, out: ArrayType, x: Value, *starts: Value, slice_s
     return x
 
 
-def _rows_from(b: Builder, x: Value, axis: int, start: Value, k: int) -> Value:
+def _rows_from(b: GraphBuilder, x: LogicalTensor, axis: int, start: LogicalTensor, k: int) -> LogicalTensor:
     """``k`` slices from a computed start on, which is moved inside."""
     row = _inside(b, b.reshape(start, (1,)), x.shape[axis] - k)
     if k > 1:
         steps = b.constant(np.arange(k, dtype=np.int32))
-        row = b.elementwise("add", [Value((k,), row.tensor, row.data), steps], dtypes.int32, activation=None)
+        row = b.elementwise("add", [LogicalTensor((k,), row.tensor, row.data), steps], dtypes.int32, activation=None)
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
     return b.emit("gather", [x, row], shape, x.kind, axis=axis)
 
 
-def _dynamic_update_slice(b: Builder, out: ArrayType, x: Value, update: Value, *starts: Value) -> Value:
+def _dynamic_update_slice(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, update: LogicalTensor, *starts: LogicalTensor
+) -> LogicalTensor:
     moved = [i for i, (k, n) in enumerate(zip(update.shape, x.shape, strict=True)) if k != n]
     if not moved:
         return update
@@ -113,14 +119,14 @@ def _dynamic_update_slice(b: Builder, out: ArrayType, x: Value, update: Value, *
 
 
 def _chosen(
-    b: Builder,
+    b: GraphBuilder,
     out: ArrayType,
-    x: Value,
-    update: Value,
-    starts: Sequence[Value],
+    x: LogicalTensor,
+    update: LogicalTensor,
+    starts: Sequence[LogicalTensor],
     moved: Sequence[int],
     computed: list[int],
-) -> Value:
+) -> LogicalTensor:
     """``update`` at a computed place, where it is one element long: a choice at every place, as in a cache of keys."""
     axis = computed[0]
     if len(moved) > 1 or update.shape[axis] != 1:
@@ -134,19 +140,21 @@ def _chosen(
     here = b.elementwise("equal", [b.constant(places), at], dtypes.bool_)
     put, grid = common(b, x, update)
     update, x = put(update), put(x)
-    wide = Value(x.shape, update.tensor, update.data, update.grid)
-    y = b.elementwise("select", [Value(x.shape, here.tensor), wide, x], grid or out.dtype)
-    return Value(x.shape, y.tensor)
+    wide = LogicalTensor(x.shape, update.tensor, update.data, update.grid)
+    y = b.elementwise("select", [LogicalTensor(x.shape, here.tensor), wide, x], grid or out.dtype)
+    return LogicalTensor(x.shape, y.tensor)
 
 
-def _inside(b: Builder, start: Value, last: int) -> Value:
+def _inside(b: GraphBuilder, start: LogicalTensor, last: int) -> LogicalTensor:
     """A computed start, moved to lie from 0 to ``last``."""
     number = lambda v: b.fill(start.shape, v, dtypes.int32)
     start = b.elementwise("maximum", [b.cast(start, dtypes.int32), number(0)], dtypes.int32)
     return b.elementwise("minimum", [start, number(last)], dtypes.int32)
 
 
-def _updated(b: Builder, x: Value, update: Value, starts: Sequence[int], moved: Sequence[int]) -> Value:
+def _updated(
+    b: GraphBuilder, x: LogicalTensor, update: LogicalTensor, starts: Sequence[int], moved: Sequence[int]
+) -> LogicalTensor:
     """``x`` around ``update``, joined axis by axis."""
     if not moved:
         return update
@@ -154,7 +162,7 @@ def _updated(b: Builder, x: Value, update: Value, starts: Sequence[int], moved: 
     n, k = x.shape[axis], update.shape[axis]
     at = min(max(starts[axis], 0), n - k)
 
-    def part(begin: int, end: int) -> Value:
+    def part(begin: int, end: int) -> LogicalTensor:
         limits = [end if i == axis else m for i, m in enumerate(x.shape)]
         return b.slice(x, [begin if i == axis else 0 for i in range(x.ndim)], limits)
 
@@ -163,8 +171,14 @@ def _updated(b: Builder, x: Value, update: Value, starts: Sequence[int], moved: 
 
 
 def _gather(
-    b: Builder, out: ArrayType, x: Value, indices: Value, dimension_numbers: Any, slice_sizes: Shape, **_: Any
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    indices: LogicalTensor,
+    dimension_numbers: Any,
+    slice_sizes: Shape,
+    **_: Any,
+) -> LogicalTensor:
     """Whole slices at index vectors. Indices that are data must be in bounds, as everywhere on NPUs."""
     n = dimension_numbers
     if n.operand_batching_dims:
@@ -215,7 +229,9 @@ def _gather(
     return b.transpose(y, [names.index(w) for w in wanted])
 
 
-def _scaled_rows(b: Builder, table: Value, grid: Grid, index: Value, shape: Shape, axis: int) -> Value | None:
+def _scaled_rows(
+    b: GraphBuilder, table: LogicalTensor, grid: Grid, index: LogicalTensor, shape: Shape, axis: int
+) -> LogicalTensor | None:
     """Rows of a table whose rows have scales of their own: stored integers and scales are looked up, then multiplied.
 
     No tensor has one scale per index, and the table off its grid would be four times as large.
@@ -226,11 +242,11 @@ def _scaled_rows(b: Builder, table: Value, grid: Grid, index: Value, shape: Shap
     stored = b.emit("gather", [b.constant(table.data.astype(np.int8)), index], shape, dtypes.int8, axis=axis)
     narrow = (*scales.shape[:axis], *index.shape, *scales.shape[axis + 1 :])
     scale = b.emit("gather", [b.constant(scales), index], narrow, dtypes.float32, axis=axis)
-    operands = [b.cast(stored, dtypes.float32), Value(shape, scale.tensor)]
+    operands = [b.cast(stored, dtypes.float32), LogicalTensor(shape, scale.tensor)]
     return b.elementwise("mul", operands, dtypes.float32, activation=None)
 
 
-def _known_runs(index: Value, size: int) -> list[range] | None:
+def _known_runs(index: LogicalTensor, size: int) -> list[range] | None:
     """Constant indices as at most `RUNS` evenly spaced runs: slices, which NPUs have where few have gathers."""
     if index.data is None or not index.data.size:
         return None
@@ -250,20 +266,20 @@ def _known_runs(index: Value, size: int) -> list[range] | None:
     return None if len(found) > RUNS else found
 
 
-def _cut(b: Builder, x: Value, axis: int, run: range) -> Value:
+def _cut(b: GraphBuilder, x: LogicalTensor, axis: int, run: range) -> LogicalTensor:
     begin, end, strides = [0] * x.ndim, list(x.shape), [1] * x.ndim
     begin[axis], end[axis], strides[axis] = run.start, run.stop, run.step
     return b.slice(x, begin, end, strides)
 
 
-def _column(b: Builder, indices: Value, k: int) -> Value:
+def _column(b: GraphBuilder, indices: LogicalTensor, k: int) -> LogicalTensor:
     """Component ``k`` of the index vectors, as int32."""
     batch = indices.shape[:-1]
     begin, end = [*(0 for _ in batch), k], [*batch, k + 1]
     return b.cast(b.reshape(b.slice(indices, begin, end), batch), dtypes.int32)
 
 
-def _linear(b: Builder, columns: Sequence[Value], sizes: Sequence[int]) -> Value:
+def _linear(b: GraphBuilder, columns: Sequence[LogicalTensor], sizes: Sequence[int]) -> LogicalTensor:
     """Row numbers in the merged dimension."""
     total = columns[0]
     for column, n in zip(columns[1:], sizes[1:], strict=True):
@@ -271,7 +287,9 @@ def _linear(b: Builder, columns: Sequence[Value], sizes: Sequence[int]) -> Value
     return total
 
 
-def _one_hot(b: Builder, out: ArrayType, x: Value, num_classes: int, dtype: Any, axis: int) -> Value | None:
+def _one_hot(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, num_classes: int, dtype: Any, axis: int
+) -> LogicalTensor | None:
     if x.grid is not None or x.dtype not in dtypes.INTEGER:
         return None
     index = b.cast(x, dtypes.int32)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import TensorKind
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -25,8 +25,14 @@ def check_product(dtype: DType) -> None:
 
 
 def _dot(
-    b: Builder, out: ArrayType, x: Value, y: Value, dimension_numbers: Any, preferred_element_type: Any = None, **_: Any
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    y: LogicalTensor,
+    dimension_numbers: Any,
+    preferred_element_type: Any = None,
+    **_: Any,
+) -> LogicalTensor:
     check_product(out.dtype)
     (xc, yc), (xb, _) = dimension_numbers
     if x.grid is None and x.dtype != out.dtype:
@@ -45,20 +51,20 @@ def free(ndim: int, *used: Axes) -> Axes:
     return tuple(i for i in range(ndim) if i not in taken)
 
 
-def sizes(x: Value, axes: Sequence[int]) -> Shape:
+def sizes(x: LogicalTensor, axes: Sequence[int]) -> Shape:
     return tuple(x.shape[a] for a in axes)
 
 
 def connected(
-    b: Builder,
-    x: Value,
-    w: Value,
+    b: GraphBuilder,
+    x: LogicalTensor,
+    w: LogicalTensor,
     xc: Axes,
     wc: Axes,
     kind: TensorKind,
-    bias: Value | None = None,
+    bias: LogicalTensor | None = None,
     activation: str | None = None,
-) -> Value:
+) -> LogicalTensor:
     """x times constant weights as a fully connected node: x [..., i], w [o, i]."""
     xf, wf = free(x.ndim, xc), free(w.ndim, wc)
     depth, columns = math.prod(sizes(x, xc)), math.prod(sizes(w, wf))
@@ -74,7 +80,9 @@ def connected(
     return b.reshape(y, (*sizes(x, xf), *sizes(w, wf)))
 
 
-def matmul(b: Builder, x: Value, y: Value, dimension_numbers: Any, kind: TensorKind) -> Value:
+def matmul(
+    b: GraphBuilder, x: LogicalTensor, y: LogicalTensor, dimension_numbers: Any, kind: TensorKind
+) -> LogicalTensor:
     """x [batch, m, k] times y [batch, k, n], with their dimensions brought into that order."""
     (xc, yc), (xb, yb) = dimension_numbers
     if not isinstance(kind, Grid):
@@ -90,7 +98,7 @@ def matmul(b: Builder, x: Value, y: Value, dimension_numbers: Any, kind: TensorK
     return b.reshape(z, (*batch, *sizes(x, xf), *sizes(y, yf)))
 
 
-def _arranged(b: Builder, x: Value, batch: Axes, rows: Axes, columns: Axes) -> tuple[Value, bool]:
+def _arranged(b: GraphBuilder, x: LogicalTensor, batch: Axes, rows: Axes, columns: Axes) -> tuple[LogicalTensor, bool]:
     """The operand as [batch, rows, columns], or [batch, columns, rows] (True) if that takes no transpose."""
     swapped = (*batch, *columns, *rows)
     if swapped == tuple(range(x.ndim)) and rows and columns:

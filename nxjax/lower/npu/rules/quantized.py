@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.rules.convolution import Convolution, convolved
 from nxjax.lower.npu.rules.products import connected, matmul
 from nxjax.lower.npu.rules.reduce import last_axis, reduced
@@ -55,17 +55,19 @@ def activation_of(grid: Grid, lo: int, hi: int) -> str | None:
     return next((name for name, pair in ranges.items() if pair == (lo, hi)), "")
 
 
-def _clamped(b: Builder, y: Value, grid: Grid, lo: int, hi: int) -> Value:
+def _clamped(b: GraphBuilder, y: LogicalTensor, grid: Grid, lo: int, hi: int) -> LogicalTensor:
     """A clamp that no activation is, in stored integers."""
     low, high = grid.limits
     for node, bound, end in (("maximum", lo, low), ("minimum", hi, high)):
         if bound != end:
-            limit = Value(y.shape, data=np.full((1,) * y.ndim, bound).astype(grid.dtype), grid=grid)
+            limit = LogicalTensor(y.shape, data=np.full((1,) * y.ndim, bound).astype(grid.dtype), grid=grid)
             y = b.elementwise(node, [y, limit], grid)
     return y
 
 
-def _with_clamp(b: Builder, grid: Grid, make: Callable[[str | None], Value], *, lo: int, hi: int, **_: Any) -> Value:
+def _with_clamp(
+    b: GraphBuilder, grid: Grid, make: Callable[[str | None], LogicalTensor], *, lo: int, hi: int, **_: Any
+) -> LogicalTensor:
     """``make(activation)`` and what of the clamp it does not do."""
     activation = activation_of(grid, lo, hi)
     if activation == "":
@@ -77,8 +79,14 @@ def _on_grids(rule: Rule) -> Rule:
     """A rule whose operands come on the grids that the op names, ``grid`` being that of the result."""
 
     def noted(
-        b: Builder, out: ArrayType, *xs: Value, x_grid: Grid, y_grid: Grid, out_grid: Grid | None = None, **params: Any
-    ) -> Value:
+        b: GraphBuilder,
+        out: ArrayType,
+        *xs: LogicalTensor,
+        x_grid: Grid,
+        y_grid: Grid,
+        out_grid: Grid | None = None,
+        **params: Any,
+    ) -> LogicalTensor:
         b.roundings.add(params["rounding"])
         grids = (x_grid,) if out_grid is None else (x_grid, y_grid)
         on = [b.on(x, grid) for x, grid in zip(xs, grids)]
@@ -95,7 +103,7 @@ def _scales(w_scale: NDArray, dtype: DType, axis: int) -> Grid:
     return Grid(dtype, tuple(map(float, scales)), 0, axis)
 
 
-def _known(x: Value, what: str) -> NDArray:
+def _known(x: LogicalTensor, what: str) -> NDArray:
     """A constant operand in full."""
     known = x.known
     if known is None:
@@ -113,7 +121,7 @@ def _known(x: Value, what: str) -> NDArray:
     return value
 
 
-def _bias(b: Builder, bias: NDArray, x_grid: Grid | None, w_scale: NDArray, w_grid: Grid) -> Value | None:
+def _bias(b: GraphBuilder, bias: NDArray, x_grid: Grid | None, w_scale: NDArray, w_grid: Grid) -> LogicalTensor | None:
     """The bias as accumulators hold it, with one scale where the weights have one; None if it is zero."""
     assert x_grid is not None
     scale = np.broadcast_to(np.asarray(w_scale, np.float32).reshape(-1), bias.shape)
@@ -127,9 +135,9 @@ def _bias(b: Builder, bias: NDArray, x_grid: Grid | None, w_scale: NDArray, w_gr
 
 
 def _qconv(
-    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, *, grid: Grid, lo: int, hi: int,
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor, *, grid: Grid, lo: int, hi: int,
     w_dtype: DType, rounding: Rounding, dimension_numbers: Any, **window: Any,
-) -> Value:  # fmt: skip
+) -> LogicalTensor:  # fmt: skip
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     o = dimension_numbers.rhs_spec[0]
     channels = np.broadcast_to(scale.reshape(-1), (floats.shape[o],))
@@ -142,9 +150,9 @@ def _qconv(
 
 
 def _qdot(
-    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, *, grid: Grid, w_dtype: DType,
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor, *, grid: Grid, w_dtype: DType,
     dimension_numbers: Any, **clamp: Any,
-) -> Value:  # fmt: skip
+) -> LogicalTensor:  # fmt: skip
     if dimension_numbers[1][1]:
         shared = {"grid": grid, "w_dtype": w_dtype, **clamp}
         return _layers(b, out, x, w, w_scale, bias, dimension_numbers, shared)
@@ -171,8 +179,15 @@ def _qdot(
 
 
 def _layers(
-    b: Builder, out: ArrayType, x: Value, w: Value, w_scale: Value, bias: Value, numbers: Any, params: dict[str, Any]
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    w: LogicalTensor,
+    w_scale: LogicalTensor,
+    bias: LogicalTensor,
+    numbers: Any,
+    params: dict[str, Any],
+) -> LogicalTensor:
     """A product whose batch elements have weights of their own: one layer for each."""
     (xc, wc), (xb, wb) = numbers
     batch = tuple(x.shape[a] for a in xb)
@@ -186,7 +201,7 @@ def _layers(
     left = lambda axes, gone, ndim: tuple([i for i in range(ndim) if i not in gone].index(a) for a in axes)
     inner = ((left(xc, xb, x.ndim), left(wc, wb, w.ndim)), ((), ()))
     shape = out.shape[len(batch) :]
-    parts: list[Value] = []
+    parts: list[LogicalTensor] = []
     for at in np.ndindex(batch):
         begin, end = [0] * x.ndim, list(x.shape)
         for a, i in zip(xb, at, strict=True):
@@ -207,19 +222,30 @@ def _element(data: NDArray, axes: Shape, at: Shape) -> NDArray:
 
 
 def _qmatmul(
-    b: Builder, out: ArrayType, x: Value, y: Value, *, grid: Grid, lo: int, hi: int, dimension_numbers: Any, **_: Any
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    y: LogicalTensor,
+    *,
+    grid: Grid,
+    lo: int,
+    hi: int,
+    dimension_numbers: Any,
+    **_: Any,
+) -> LogicalTensor:
     return _clamped(b, matmul(b, x, y, dimension_numbers, grid), grid, lo, hi)
 
 
 def _binary(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, *xs: Value, grid: Grid, **clamp: Any) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, *xs: LogicalTensor, grid: Grid, **clamp: Any) -> LogicalTensor:
         return _with_clamp(b, grid, lambda a: b.elementwise(node, xs, grid, activation=a), **clamp)
 
     return rule
 
 
-def _requantize(b: Builder, out: ArrayType, x: Value, *, grid: Grid, lo: int, hi: int, **_: Any) -> Value:
+def _requantize(
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, *, grid: Grid, lo: int, hi: int, **_: Any
+) -> LogicalTensor:
     activation = activation_of(grid, lo, hi)
     if activation:
         return b.elementwise(activation, [x], grid)
@@ -227,7 +253,9 @@ def _requantize(b: Builder, out: ArrayType, x: Value, *, grid: Grid, lo: int, hi
     return _clamped(b, y, grid, lo, hi) if activation == "" else y
 
 
-def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) -> Value | None:
+def _weight(
+    b: GraphBuilder, out: ArrayType, w: LogicalTensor, scale: LogicalTensor, dtype: DType
+) -> LogicalTensor | None:
     """Stored integers with their grid; floats where no tensor format has such weights; ops where they are computed."""
     if w.known is None or scale.known is None:
         return _computed_weight(b, w, scale, dtype)
@@ -240,7 +268,7 @@ def _weight(b: Builder, out: ArrayType, w: Value, scale: Value, dtype: DType) ->
     return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
 
 
-def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value | None:
+def _computed_weight(b: GraphBuilder, w: LogicalTensor, scale: LogicalTensor, dtype: DType) -> LogicalTensor | None:
     """What is put on a grid whose scale is computed: rint(w / scale) * scale, in floats."""
     w, scale = b.real(w), b.real(scale)
     if dtype not in (dtypes.int4, dtypes.int8):
@@ -250,7 +278,7 @@ def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value 
         )
     if any(k not in (1, n) for k, n in zip(scale.shape, w.shape)):
         return None
-    spread = Value(w.shape, scale.tensor, scale.data)
+    spread = LogicalTensor(w.shape, scale.tensor, scale.data)
     last = symmetric_limit(dtype)
     y = b.elementwise("div", [w, spread], w.dtype, activation=None)
     y = b.elementwise("round", [y], w.dtype)
@@ -260,8 +288,15 @@ def _computed_weight(b: Builder, w: Value, scale: Value, dtype: DType) -> Value 
 
 
 def _unary(
-    b: Builder, out: ArrayType, x: Value, *, function: str, grid: Grid, rounding: Rounding, parameters: Any = ()
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    *,
+    function: str,
+    grid: Grid,
+    rounding: Rounding,
+    parameters: Any = (),
+) -> LogicalTensor:
     settings = dict(parameters)
     # The node rounds halves to even; other ways are tables.
     usual = settings.pop("rounding_method", TO_NEAREST_EVEN) == TO_NEAREST_EVEN
@@ -278,7 +313,7 @@ def _unary(
 
 
 def _reduction(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, *, axes: Shape, grid: Grid, **_: Any) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, *, axes: Shape, grid: Grid, **_: Any) -> LogicalTensor:
         if all(x.shape[a] == 1 for a in axes) and x.grid != grid:
             # Nothing to add up, but the grid changes; any axis of size 1 will do.
             shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
@@ -289,8 +324,15 @@ def _reduction(node: str) -> Rule:
 
 
 def _avgpool(
-    b: Builder, out: ArrayType, x: Value, *, grid: Grid, window_dimensions: Shape, window_strides: Shape, padding: Any
-) -> Value:
+    b: GraphBuilder,
+    out: ArrayType,
+    x: LogicalTensor,
+    *,
+    grid: Grid,
+    window_dimensions: Shape,
+    window_strides: Shape,
+    padding: Any,
+) -> LogicalTensor:
     box = box_of(x, window_dimensions, window_strides, padding)
     if len(box.busy) > 2:
         raise Unsupported(

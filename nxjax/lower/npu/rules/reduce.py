@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.ops.arithmetic import add, sub
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import reduce_max, reduce_sum
@@ -17,7 +17,7 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape
 
 
-def reduced(b: Builder, node: str, x: Value, axes: Sequence[int], kind: Any) -> Value:
+def reduced(b: GraphBuilder, node: str, x: LogicalTensor, axes: Sequence[int], kind: Any) -> LogicalTensor:
     """``node`` over ``axes``, which disappear; axes of size 1 need no reduction."""
     axes = tuple(a for a in axes if x.shape[a] != 1)
     shape = tuple(n for i, n in enumerate(x.shape) if i not in axes)
@@ -27,7 +27,7 @@ def reduced(b: Builder, node: str, x: Value, axes: Sequence[int], kind: Any) -> 
 
 
 def _reduction(node: str, keeps_grid: bool) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, axes: Shape) -> LogicalTensor:
         if any(x.shape[a] == 0 for a in axes):
             raise Unsupported("it reduces no elements", "reduce an axis that has elements")
         x = x if keeps_grid else b.real(x)
@@ -38,7 +38,7 @@ def _reduction(node: str, keeps_grid: bool) -> Rule:
             repeats = [a for a in axes if x.small[a] == 1 and x.shape[a] > 1]
             if repeats:
                 times = math.prod(x.shape[a] for a in repeats)
-                left = Value(tuple(1 if i in repeats else n for i, n in enumerate(x.shape)), x.tensor, x.data)
+                left = LogicalTensor(tuple(1 if i in repeats else n for i, n in enumerate(x.shape)), x.tensor, x.data)
                 y = b.reshape(reduced(b, node, left, axes, out.dtype), out.shape)
                 return b.elementwise("mul", [y, b.fill(y.shape, times, out.dtype)], out.dtype, activation=None)
         return b.reshape(reduced(b, node, x, axes, x.kind if keeps_grid else out.dtype), out.shape)
@@ -49,7 +49,7 @@ def _reduction(node: str, keeps_grid: bool) -> Rule:
 def _any(node: str) -> Rule:
     """any and all of bools, by the largest and the smallest of ones and zeros."""
 
-    def rule(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, axes: Shape) -> LogicalTensor:
         if out.dtype != dtypes.bool_:
             raise Unsupported("bits of integers are not reachable on an NPU", "use bool operands")
         ones = b.elementwise("cast", [x], dtypes.float32)
@@ -60,7 +60,7 @@ def _any(node: str) -> Rule:
 
 
 def _arg(node: str) -> Rule:
-    def rule(b: Builder, out: ArrayType, x: Value, axes: Shape, index_dtype: DType) -> Value:
+    def rule(b: GraphBuilder, out: ArrayType, x: LogicalTensor, axes: Shape, index_dtype: DType) -> LogicalTensor:
         (axis,) = axes
         if x.dtype == dtypes.bool_:
             x = b.elementwise("cast", [x], dtypes.float32)
@@ -71,7 +71,7 @@ def _arg(node: str) -> Rule:
     return rule
 
 
-def last_axis(b: Builder, node: str, x: Value, axis: int, kind: Any, **attrs: Any) -> Value:
+def last_axis(b: GraphBuilder, node: str, x: LogicalTensor, axis: int, kind: Any, **attrs: Any) -> LogicalTensor:
     """A node that works along the last axis, along any."""
     order = [i for i in range(x.ndim) if i != axis] + [axis]
     y = b.transpose(x, order)
@@ -79,7 +79,7 @@ def last_axis(b: Builder, node: str, x: Value, axis: int, kind: Any, **attrs: An
     return b.transpose(y, [order.index(i) for i in range(x.ndim)])
 
 
-def _logsumexp(b: Builder, out: ArrayType, x: Value, axes: Shape) -> Value:
+def _logsumexp(b: GraphBuilder, out: ArrayType, x: LogicalTensor, axes: Shape) -> LogicalTensor:
     """log(sum(exp(x - max))) + max; unlike the op, all elements -inf give NaN."""
 
     def pieces(v: Array) -> Array:

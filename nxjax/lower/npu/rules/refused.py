@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported
+from nxjax.lower.npu.builder import GraphBuilder, Rule, Unsupported
 
 
 def _refused(reason: str, suggestion: str) -> Rule:
-    def rule(b: Builder, out: Any, *xs: Any, **params: Any) -> Any:
+    def rule(b: GraphBuilder, out: Any, *xs: Any, **params: Any) -> Any:
         raise Unsupported(reason, suggestion)
 
     return rule

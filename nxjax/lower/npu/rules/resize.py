@@ -6,13 +6,15 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import TensorKind
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace.types import ArrayType
 
 
-def _resized(b: Builder, node: str, x: Value, axes: Sequence[int], sizes: Sequence[int], kind: TensorKind) -> Value:
+def _resized(
+    b: GraphBuilder, node: str, x: LogicalTensor, axes: Sequence[int], sizes: Sequence[int], kind: TensorKind
+) -> LogicalTensor:
     """``node`` on x brought to [n, h, w, c] and back."""
     if len(axes) > 2:
         raise Unsupported("resizing of three dimensions has no NPU instruction", "resize two at a time")
@@ -40,23 +42,23 @@ def _resized(b: Builder, node: str, x: Value, axes: Sequence[int], sizes: Sequen
 
 
 def _resize(
-    b: Builder, out: ArrayType, x: Value, *, axes: tuple[int, ...], sizes: tuple[int, ...], method: str
-) -> Value:
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, *, axes: tuple[int, ...], sizes: tuple[int, ...], method: str
+) -> LogicalTensor:
     if method == "nearest":
         return _resized(b, "resize_nearest", x, axes, sizes, x.kind)
     return _resized(b, "resize_bilinear", b.real(x), axes, sizes, out.dtype)
 
 
 def _qresize(
-    b: Builder,
+    b: GraphBuilder,
     out: ArrayType,
-    x: Value,
+    x: LogicalTensor,
     *,
     axes: tuple[int, int],
     sizes: tuple[int, int],
     grid: Grid,
     rounding: Rounding,
-) -> Value:
+) -> LogicalTensor:
     b.roundings.add(rounding)
     return _resized(b, "resize_bilinear", b.on(x, grid), axes, sizes, grid)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.builder import Builder, Rule, Unsupported, Value
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import TensorKind
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType, Shape
@@ -47,7 +47,7 @@ class WindowGeometry:
 
 
 def box_of(
-    x: Value,
+    x: LogicalTensor,
     window_dimensions: Shape,
     window_strides: Shape,
     padding: Pairs,
@@ -62,7 +62,7 @@ def box_of(
     return WindowGeometry(window_dimensions, window_strides, padding)
 
 
-def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: TensorKind) -> Value:
+def pooled(b: GraphBuilder, node: str, x: LogicalTensor, box: WindowGeometry, kind: TensorKind) -> LogicalTensor:
     """``node`` over a box of any rank; padding is not counted."""
     x = b.pad(x, [(min(l, 0), min(h, 0)) for l, h in box.padding])
     box = WindowGeometry(box.sizes, box.strides, tuple((max(l, 0), max(h, 0)) for l, h in box.padding))
@@ -78,7 +78,9 @@ def pooled(b: Builder, node: str, x: Value, box: WindowGeometry, kind: TensorKin
     return _pool_2d(b, node, x, box, dims, kind)
 
 
-def _pool_2d(b: Builder, node: str, x: Value, box: WindowGeometry, dims: Sequence[int], kind: TensorKind) -> Value:
+def _pool_2d(
+    b: GraphBuilder, node: str, x: LogicalTensor, box: WindowGeometry, dims: Sequence[int], kind: TensorKind
+) -> LogicalTensor:
     if len(dims) == 2:
         window = tuple(dims)
     else:
@@ -118,7 +120,7 @@ def counts(x: Shape, box: WindowGeometry) -> np.ndarray[Any, Any]:
     return total
 
 
-def _sum(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
+def _sum(b: GraphBuilder, out: ArrayType, x: LogicalTensor, **params: Any) -> LogicalTensor:
     if out.dtype not in dtypes.FLOAT:
         raise Unsupported("sums of integer windows have no NPU instruction", "cast to float32 first")
     x = b.real(x)
@@ -133,18 +135,18 @@ def _sum(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
     y = pooled(b, "average_pool_2d", x, box, out.dtype)
     if (inside == inside.flat[0]).all():
         inside = inside.reshape(-1)[:1].reshape((1,) * x.ndim)
-    factor = Value(y.shape, data=inside.astype(out.dtype))
+    factor = LogicalTensor(y.shape, data=inside.astype(out.dtype))
     return b.elementwise("mul", [y, factor], out.dtype, activation=None)
 
 
-def _max(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
+def _max(b: GraphBuilder, out: ArrayType, x: LogicalTensor, **params: Any) -> LogicalTensor:
     box = box_of(x, **params)
     if not counts(x.shape, box).all():
         raise Unsupported("a window consists of padding only", "pad by less than the size of the window")
     return pooled(b, "max_pool_2d", x, box, x.kind)
 
 
-def _min(b: Builder, out: ArrayType, x: Value, **params: Any) -> Value:
+def _min(b: GraphBuilder, out: ArrayType, x: LogicalTensor, **params: Any) -> LogicalTensor:
     x = b.elementwise("neg", [b.real(x)], out.dtype)
     return b.elementwise("neg", [_max(b, out, x, **params)], out.dtype)
 
