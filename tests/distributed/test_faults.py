@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.demo.parallel.model import Size
+from nxjax.demo.parallel.model import ModelConfig
 from nxjax.demo.parallel.train import ParallelResult, train
 from tests.distributed.jobs import PATIENCE, QUICKLY, Job, losses
 
-SMALL = Size(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
+SMALL = ModelConfig(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
 STEPS = 10
 
 TRAIN = f"""

@@ -13,14 +13,14 @@ import pytest
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, TrainState
+from nxjax.demo.parallel.model import ModelConfig, TrainState
 from nxjax.demo.parallel.train import ParallelResult, train
 from nxjax.demo.parallel.ways import WAYS, bytes_per_device, mesh_of, spread
 from tests.distributed.jobs import Job, losses
 
 STEPS = 4
 EXACT = 1e-12
-SMALL = Size(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
+SMALL = ModelConfig(layers=4, width=16, hidden=32, words=32, length=6, batch=16)
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,7 @@ def test_the_step_is_compiled_for_a_slice_of_tpus(way: str) -> None:
     topologies = pytest.importorskip("nxjax.experimental.topologies")
     pytest.importorskip("libtpu")
     devices = topologies.get_topology_desc(topology_name="v5e:4x4", platform="tpu").devices
-    size = Size(layers=4, width=128, heads=4, hidden=512, words=256, length=16, batch=16)
+    size = ModelConfig(layers=4, width=128, heads=4, hidden=512, words=256, length=16, batch=16)
     shapes = nx.eval_shape(lambda: model.init(size))
     words = nx.eval_shape(lambda: model.batch(size, 0))
     whole = sum(x.size * x.dtype.itemsize for x in nx.tree.leaves(shapes))

@@ -36,7 +36,7 @@ _NVIDIA: Final = (
 
 
 @final
-class Plugin:
+class PjrtPlugin:
     """A plugin that is installed or named.
 
     Attributes:
@@ -58,31 +58,31 @@ class Plugin:
         return f"{self.name} ({self.path}, from {self.origin})"
 
 
-def find() -> list[Plugin]:
+def find() -> list[PjrtPlugin]:
     """Plugins on this machine, those of the environment first; one per name."""
-    found: dict[str, Plugin] = {}
+    found: dict[str, PjrtPlugin] = {}
     for plugin in (*_named(), *_libtpu(), *_packages()):
         found.setdefault(plugin.name, plugin)
     return list(found.values())
 
 
-def _named() -> Iterator[Plugin]:
+def _named() -> Iterator[PjrtPlugin]:
     for part in os.environ.get("PJRT_NAMES_AND_LIBRARY_PATHS", "").split(","):
         name, _, path = part.strip().partition(":")
         if name and path:
-            yield Plugin(name, path, "PJRT_NAMES_AND_LIBRARY_PATHS")
+            yield PjrtPlugin(name, path, "PJRT_NAMES_AND_LIBRARY_PATHS")
 
 
-def _libtpu() -> Iterator[Plugin]:
+def _libtpu() -> Iterator[PjrtPlugin]:
     given = os.environ.get("TPU_LIBRARY_PATH", "")
     if given:
-        yield Plugin("tpu", given, "TPU_LIBRARY_PATH")
+        yield PjrtPlugin("tpu", given, "TPU_LIBRARY_PATH")
     spec = importlib.util.find_spec("libtpu")
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        yield Plugin("tpu", os.path.join(folder, "libtpu.so"), "libtpu")
+        yield PjrtPlugin("tpu", os.path.join(folder, "libtpu.so"), "libtpu")
 
 
-def _packages() -> Iterator[Plugin]:
+def _packages() -> Iterator[PjrtPlugin]:
     """Libraries in packages that register with JAX; the packages themselves are not imported."""
     folders: dict[str, str] = {}
     for entry in entry_points(group="jax_plugins"):
@@ -99,7 +99,7 @@ def _packages() -> Iterator[Plugin]:
     for folder, origin in folders.items():
         library = _library(Path(folder))
         if library is not None:
-            yield Plugin(_plugin_name(origin, library), str(library), origin)
+            yield PjrtPlugin(_plugin_name(origin, library), str(library), origin)
 
 
 def _folder(module: str) -> str | None:
@@ -183,7 +183,7 @@ def _absent(name: str) -> str:
     return ""
 
 
-def mismatch(plugin: Plugin) -> str:
+def mismatch(plugin: PjrtPlugin) -> str:
     """Why a CUDA plugin's version does not fit jaxlib's; empty where it does or does not say."""
     if plugin.name != "cuda":
         return ""
@@ -202,7 +202,7 @@ def mismatch(plugin: Plugin) -> str:
 # --- loading ---
 
 
-def load(plugin: Plugin) -> None:
+def load(plugin: PjrtPlugin) -> None:
     """Load the library of ``plugin`` and check that jaxlib can speak to it.
 
     Raises:
@@ -241,7 +241,7 @@ def load(plugin: Plugin) -> None:
         ) from None
 
 
-def _ask(plugin: Plugin, what: str) -> None:
+def _ask(plugin: PjrtPlugin, what: str) -> None:
     """Load the library and see that it gives an interface: jaxlib would follow a null pointer."""
     try:
         function: Any = ctypes.CDLL(plugin.path).GetPjrtApi
@@ -320,7 +320,7 @@ class PluginBackend(ClientBackend):
         self._found: list[Device] | None = None
         self._verdict: tuple[bool, str] | None = None
 
-    def plugin(self) -> Plugin | None:
+    def plugin(self) -> PjrtPlugin | None:
         """What would drive this platform."""
         return next((p for p in find() if p.platform == self.platform), None)
 

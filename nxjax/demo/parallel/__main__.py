@@ -9,7 +9,7 @@ import sys
 import nxjax as nx
 from nxjax.commands.command import command
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size
+from nxjax.demo.parallel.model import ModelConfig
 from nxjax.demo.parallel.train import train
 from nxjax.demo.parallel.ways import WAYS, bytes_per_device, mesh_of, spread
 
@@ -37,9 +37,9 @@ def main() -> int:
 
     train(given.way, given.steps, dtype=given.dtype, folder=given.folder, every=given.every, say=say)
     if first:
-        mesh = mesh_of(given.way, Size(), nx.devices())
-        shapes = nx.eval_shape(lambda: model.init(Size(), given.dtype))
-        kept = bytes_per_device(shapes, spread(given.way, Size(), mesh, given.dtype).state)
+        mesh = mesh_of(given.way, ModelConfig(), nx.devices())
+        shapes = nx.eval_shape(lambda: model.init(ModelConfig(), given.dtype))
+        kept = bytes_per_device(shapes, spread(given.way, ModelConfig(), mesh, given.dtype).state)
         print(f"{given.way}: {kept} bytes of state on each of {nx.device_count()} devices", flush=True)
     return 0
 

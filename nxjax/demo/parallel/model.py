@@ -8,7 +8,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 
 
-class Size(NamedTuple):
+class ModelConfig(NamedTuple):
     """Of a model, and of what it is trained on."""
 
     layers: int = 4
@@ -29,7 +29,7 @@ class TrainState(NamedTuple):
     step: Any
 
 
-def init(size: Size, dtype: Any = jnp.float32, seed: int = 0) -> TrainState:
+def init(size: ModelConfig, dtype: Any = jnp.float32, seed: int = 0) -> TrainState:
     """The state before the first step. The parameters of all layers lie in one array, the layer first."""
     n, d, h = size.layers, size.width, size.heads
     shapes = {
@@ -51,7 +51,7 @@ def init(size: Size, dtype: Any = jnp.float32, seed: int = 0) -> TrainState:
     return TrainState(params, zeros, zeros, jnp.zeros((), jnp.int32))
 
 
-def batch(size: Size, step: int) -> Any:
+def batch(size: ModelConfig, step: int) -> Any:
     """The words of a step ``[batch, length + 1]``: each word gives the next. Every process makes the same."""
     first = nx.random.randint(nx.random.fold_in(nx.random.key(1), step), (size.batch, 1), 0, size.words)
     return (first + jnp.arange(size.length + 1) * 7) % size.words

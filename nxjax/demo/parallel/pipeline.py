@@ -8,11 +8,11 @@ from typing import Any
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size
+from nxjax.demo.parallel.model import ModelConfig
 from nxjax.sharding import PartitionSpec as P
 
 
-def pipelined(size: Size, mesh: Any, parts: int = 4) -> Callable[[Any, Any], Any]:
+def pipelined(size: ModelConfig, mesh: Any, parts: int = 4) -> Callable[[Any, Any], Any]:
     """The loss as `model.loss` has it, with the layers along "stage" and the batch along "data" of ``mesh``.
 
     Of ``parts + stages - 1`` ticks each stage works in ``parts``; its gradient goes the same way back.

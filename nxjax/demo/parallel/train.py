@@ -9,7 +9,7 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, TrainState
+from nxjax.demo.parallel.model import ModelConfig, TrainState
 from nxjax.demo.parallel.ways import mesh_of, spread
 
 
@@ -23,7 +23,7 @@ class ParallelResult(NamedTuple):
 def train(
     way: str,
     steps: int,
-    size: Size = Size(),
+    size: ModelConfig = ModelConfig(),
     *,
     devices: Any = None,
     dtype: Any = np.float32,

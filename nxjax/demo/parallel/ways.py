@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import nxjax as nx
 from nxjax.demo.parallel import model
-from nxjax.demo.parallel.model import Size, TrainState
+from nxjax.demo.parallel.model import ModelConfig, TrainState
 from nxjax.demo.parallel.pipeline import pipelined
 from nxjax.sharding import NamedSharding
 from nxjax.sharding import PartitionSpec as P
@@ -49,7 +49,7 @@ class Spread(NamedTuple):
     words: NamedSharding
 
 
-def mesh_of(way: str, size: Size, devices: Any) -> Any:
+def mesh_of(way: str, size: ModelConfig, devices: Any) -> Any:
     """A line of devices for most; the rest of them are for the batch where a way can use only so many."""
     count = len(devices)
     if way == "tensor":
@@ -72,7 +72,7 @@ def cut(mesh: Any, tree: Any) -> Any:
     return nx.tree.map(sharding, tree)
 
 
-def spread(way: str, size: Size, mesh: Any, dtype: Any = nx.numpy.float32) -> Spread:
+def spread(way: str, size: ModelConfig, mesh: Any, dtype: Any = nx.numpy.float32) -> Spread:
     """The training step in one of the `WAYS`.
 
     ``data``: every device has all parameters, and a part of the batch. ``zero1`` cuts the optimizer's state besides,

@@ -37,7 +37,7 @@ def library(folder: Path, major: int = 0, result: str = "&api", source: str = FA
     return path
 
 
-def named(monkeypatch: pytest.MonkeyPatch, path: Path, name: str = "mychip") -> plugins.Plugin:
+def named(monkeypatch: pytest.MonkeyPatch, path: Path, name: str = "mychip") -> plugins.PjrtPlugin:
     monkeypatch.setenv("PJRT_NAMES_AND_LIBRARY_PATHS", f"{name}:{path}")
     return next(p for p in plugins.find() if p.name == name)
 
@@ -131,9 +131,9 @@ def test_a_cuda_plugin_of_another_release_is_refused(monkeypatch: pytest.MonkeyP
         raise plugins.PackageNotFoundError
 
     monkeypatch.setattr(plugins, "version", version)
-    plugin = plugins.Plugin("cuda", "x.so", "xla_cuda12")
+    plugin = plugins.PjrtPlugin("cuda", "x.so", "xla_cuda12")
     assert "jax-cuda12-pjrt 0.4.30 does not fit jaxlib" in plugins.mismatch(plugin)
-    assert plugins.mismatch(plugins.Plugin("tpu", "x.so", "libtpu")) == ""
+    assert plugins.mismatch(plugins.PjrtPlugin("tpu", "x.so", "libtpu")) == ""
 
 
 def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_options_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 def double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     _, xla_client = client.need_jaxlib()
     monkeypatch.setattr(plugins, "make_client", lambda platform: xla_client.make_cpu_client(num_devices=2))
-    monkeypatch.setattr(plugins, "find", lambda: [plugins.Plugin("double", "double.so", "a test")])
+    monkeypatch.setattr(plugins, "find", lambda: [plugins.PjrtPlugin("double", "double.so", "a test")])
     yield plugins.backend_for("double")
     client._made.pop("double", None)
 
