@@ -20,7 +20,7 @@ from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
 from nxjax.ops.base import Elementwise
 from nxjax.testing.comparison import LawBroken, first_difference, many, tolerance
-from nxjax.testing.laws import SampleInput, check_op
+from nxjax.testing.laws import Sample, check_op
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import EVAL, OPS, Array, find_op, use
@@ -118,7 +118,7 @@ def custom_op(
 
 def _defined(
     function: Callable[..., Any], name: str, type: Any, batching: Any, quantize: Any, samples: Any
-) -> tuple[CustomOp, list[SampleInput]]:
+) -> tuple[CustomOp, list[Sample]]:
     """The op, not registered, and what it is tested with."""
     if not (type is None or isinstance(type, str) or callable(type)):
         expected = "'elementwise', a signature such as 'float[n] -> float[n]', or a function of types"
@@ -149,21 +149,21 @@ def _defined(
     return make(name, elementwise, multi, function, parameters, program is None, rule, batching, how), tests
 
 
-def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) -> list[SampleInput]:
+def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) -> list[Sample]:
     if samples is not None:
-        rows = [s if isinstance(s, (SampleInput, tuple)) else (s,) for s in samples]
-        found = [s if isinstance(s, SampleInput) else SampleInput(tuple(map(np.asarray, s))) for s in rows]
+        rows = [s if isinstance(s, (Sample, tuple)) else (s,) for s in samples]
+        found = [s if isinstance(s, Sample) else Sample(tuple(map(np.asarray, s))) for s in rows]
     else:
         rng = np.random.default_rng(0)
         if isinstance(declared, OperatorSignature):
             drawn = declared.samples(rng)
         else:
             drawn = [tuple(draw(rng, s, dtypes.float32, d) for _ in parameters.operands) for s, d in DRAWN]
-        found = [SampleInput(xs) for xs in drawn]
-        found += [SampleInput(found[0].args, {n: v}) for n, v in _varied(parameters)]
+        found = [Sample(xs) for xs in drawn]
+        found += [Sample(found[0].args, {n: v}) for n, v in _varied(parameters)]
     if not found:
         raise ParameterError(f"custom_op {name}: samples", got="none", expected="at least one")
-    full: list[SampleInput] = []
+    full: list[Sample] = []
     for s in found:
         settings = {**parameters.settings, **s.params}
         unset = [n for n, v in settings.items() if v is NO_DEFAULT]
@@ -177,7 +177,7 @@ def _candidates(parameters: Parameters, name: str, declared: Any, samples: Any) 
             )
         for a in s.args:
             a.flags.writeable = False  # as operands are: what writes into them is found out here
-        full.append(SampleInput(s.args, settings, False))
+        full.append(Sample(s.args, settings, False))
     return full
 
 
@@ -189,7 +189,7 @@ def _varied(parameters: Parameters) -> list[tuple[str, float]]:
 
 def _probed(
     function: Callable[..., Any], parameters: Parameters, name: str, declared: Any, samples: Any
-) -> tuple[list[SampleInput], Program | None, bool]:
+) -> tuple[list[Sample], Program | None, bool]:
     """Samples that fit, the traced function (None: it is NumPy), and whether it gives several results."""
     several: list[bool] = []
 
@@ -198,7 +198,7 @@ def _probed(
         several.append(isinstance(y, (tuple, list)))
         return many(y)
 
-    fit: list[SampleInput] = []
+    fit: list[Sample] = []
     program: Program | None = None
     problem: Exception | None = None
     for s in _candidates(parameters, name, declared, samples):
@@ -345,7 +345,7 @@ def _compare_results(op: CustomOp, args: list[NDArray], settings: dict[str, Any]
             )
 
 
-def _widened(op: CustomOp, s: SampleInput) -> list[NDArray]:
+def _widened(op: CustomOp, s: Sample) -> list[NDArray]:
     wide = [a.astype(np.float64) if a.dtype in dtypes.FLOAT else a for a in s.args]
     try:
         op.infer(*(ArrayType(a.shape, a.dtype) for a in wide), **s.params)

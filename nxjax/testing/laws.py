@@ -31,7 +31,7 @@ from nxjax.transforms.vmap import vmap
 
 
 @dataclass(frozen=True)
-class SampleInput:
+class Sample:
     """Operands and parameters for which an op is checked.
 
     Set ``differentiable`` to False for points where the op has a kink.
@@ -60,14 +60,14 @@ class Bad:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-def sample(*args: Any, differentiable: bool = True, **params: Any) -> SampleInput:
-    """A `SampleInput` of arrays and keyword parameters.
+def sample(*args: Any, differentiable: bool = True, **params: Any) -> Sample:
+    """A `Sample` of arrays and keyword parameters.
 
     >>> sample(np.zeros((2, 3)), axis=0)
     Sample(args=(array([[0., 0., 0.],
            [0., 0., 0.]]),), params={'axis': 0}, differentiable=True)
     """
-    return SampleInput(tuple(np.asarray(a) for a in args), params, differentiable)
+    return Sample(tuple(np.asarray(a) for a in args), params, differentiable)
 
 
 def bad(*args: Any, error: type[Exception], says: str, **params: Any) -> Bad:
@@ -82,7 +82,7 @@ def bad(*args: Any, error: type[Exception], says: str, **params: Any) -> Bad:
 
 def check_op(
     op: Op,
-    samples: Sequence[SampleInput],
+    samples: Sequence[Sample],
     bad: Sequence[Bad] = (),
     *,
     reference: Callable[..., Any] | None = None,
@@ -127,11 +127,11 @@ def check_op(
         _check_refusal(op, b)
 
 
-def _function(op: Op, s: SampleInput) -> Callable[..., Any]:
+def _function(op: Op, s: Sample) -> Callable[..., Any]:
     return lambda *xs: op(*xs, **s.params)
 
 
-def _check_meaning(op: Op, s: SampleInput, what: str, y: tuple[Any, ...], reference: Any, rtol: float | None) -> None:
+def _check_meaning(op: Op, s: Sample, what: str, y: tuple[Any, ...], reference: Any, rtol: float | None) -> None:
     types = many(op.infer(*(wrap(a).type for a in s.args), **s.params))
     for t, v in zip(types, y, strict=True):
         data = v.numpy()
@@ -187,7 +187,7 @@ def _check_batching(function: Callable[..., Any], values: Sequence[Array], what:
                     assert_close(f"vmap over {axes} = a loop", what, a.numpy()[i], b, rtol)
 
 
-def _check_derivatives(op: Op, s: SampleInput, what: str) -> None:
+def _check_derivatives(op: Op, s: Sample, what: str) -> None:
     """In float64: forward mode against central differences, the adjoint identity, and once more."""
     wide = [
         a.astype(np.complex128 if a.dtype in dtypes.COMPLEX else np.float64) if a.dtype in dtypes.INEXACT else a

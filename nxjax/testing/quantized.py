@@ -19,8 +19,8 @@ from nxjax.backends.quiet import quiet
 from nxjax.ops.base import Moves
 from nxjax.ops.fake_quantize import QuantizeWeight
 from nxjax.ops.fixed.functions import FUNCTIONS
-from nxjax.ops.quant_base import QuantizedOp as QuantizedOp
-from nxjax.quant.function import QuantizedOp, quantize
+from nxjax.ops.quant_base import QuantizedOp
+from nxjax.quant.function import Quantized, quantize
 from nxjax.testing.comparison import NDArray, executors
 from nxjax.testing.generator import random_text
 from nxjax.testing.inputs import Argument
@@ -208,7 +208,7 @@ def failure(text: str, args: Sequence[Any], policy: str, way: Way, judged: bool 
     return next(filter(None, (far_off(fun, given, policy, results) for results in found)), "") if judged else ""
 
 
-def _is_exact(q: QuantizedOp, args: Sequence[Any]) -> bool:
+def _is_exact(q: Quantized, args: Sequence[Any]) -> bool:
     """Whether the executors may not differ in a bit: nothing is rounded but on grids."""
     floats = (*dtypes.FLOAT, *dtypes.COMPLEX)
 

@@ -29,14 +29,14 @@ import os, signal, sys, threading
 import numpy as np, nxjax as nx
 nx.distributed.initialize(heartbeat_timeout_seconds=4, initialization_timeout=200)
 from nxjax.demo.parallel.train import train
-from nxjax.demo.parallel.model import Size
+from nxjax.demo.parallel.model import ModelConfig
 folder, delay = sys.argv[1], float(sys.argv[2])
 def say(n, loss):
     print(f"step {{n}} loss {{loss!r}}\\n", end="", flush=True)  # one write, since processes share a pipe
     if n == 2 and delay and nx.process_index() == 1 and not os.path.exists(folder + ".killed"):
         open(folder + ".killed", "w").close()
         threading.Timer(delay, os.kill, (os.getpid(), signal.SIGKILL)).start()
-train("zero3", {STEPS}, Size{tuple(SMALL)!r}, dtype=np.float64, folder=folder, every=1, say=say)
+train("zero3", {STEPS}, ModelConfig{tuple(SMALL)!r}, dtype=np.float64, folder=folder, every=1, say=say)
 """
 
 LOOP = """

@@ -78,10 +78,10 @@ def test_several_processes_have_the_numbers_of_one_device(
 import numpy as np, nxjax as nx
 nx.distributed.initialize(initialization_timeout=200)
 from nxjax.demo.parallel.train import train
-from nxjax.demo.parallel.model import Size
+from nxjax.demo.parallel.model import ModelConfig
 for way in {ways!r}:
     say = lambda n, loss: print("step", n, "loss", repr(loss), flush=True)
-    train(way, {STEPS}, Size{tuple(SMALL)!r}, dtype=np.float64, folder={str(tmp_path)!r} + "/" + way, every=3, say=say)
+    train(way, {STEPS}, ModelConfig{tuple(SMALL)!r}, dtype=np.float64, folder={str(tmp_path)!r} + "/" + way, every=3, say=say)
     print("way", flush=True)
 """
     job = Job(tmp_path, count, ["-c", program], devices=4 // count)

@@ -19,11 +19,11 @@ from nxjax.backends.xla.read_child import BYTECODE, read_module
 from nxjax.errors import DtypeError, InvalidFileError, LoweringError, MissingExtraError, ShapeError
 from nxjax.lower.stablehlo.module import (
     Block,
+    FunctionDef,
     Kind,
     Opaque,
     Operation,
     Splat,
-    StablehloFunction,
     StablehloModule,
     TupleOf,
     Value,
@@ -160,7 +160,7 @@ class ModuleReader:
                 )
         return made
 
-    def function(self, op: Any) -> StablehloFunction:
+    def function(self, op: Any) -> FunctionDef:
         attributes = op.attributes
         name = attributes["sym_name"].value
         public = "sym_visibility" not in attributes or attributes["sym_visibility"].value == "public"
@@ -168,7 +168,7 @@ class ModuleReader:
             raise LoweringError(f"stablehlo: function {name} is declared and not defined")
         block = op.regions[0].blocks[0]
         names = tuple(_argument_name(str(a.location)) for a in block.arguments)
-        return StablehloFunction(name, self.block(op.regions[0]), public, names)
+        return FunctionDef(name, self.block(op.regions[0]), public, names)
 
     def block(self, region: Any) -> Block:
         if len(region.blocks) != 1:

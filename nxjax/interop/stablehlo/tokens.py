@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from nxjax.lower.stablehlo.module import Block, Opaque, Operation, StablehloFunction, StablehloModule, Value
+from nxjax.lower.stablehlo.module import Block, FunctionDef, Opaque, Operation, StablehloModule, Value
 
 _MAKERS: Final = ("stablehlo.after_all", "stablehlo.create_token")
 
@@ -16,9 +16,9 @@ def without_tokens(module: StablehloModule) -> StablehloModule:
     return StablehloModule(module.name, functions, module.meshes)
 
 
-def _function(f: StablehloFunction) -> StablehloFunction:
+def _function(f: FunctionDef) -> FunctionDef:
     named = zip(f.names, f.body.arguments, strict=True)
-    return StablehloFunction(f.name, _block(f.body), f.public, tuple(n for n, v in named if not _token(v)))
+    return FunctionDef(f.name, _block(f.body), f.public, tuple(n for n, v in named if not _token(v)))
 
 
 def _block(block: Block) -> Block:

@@ -16,10 +16,10 @@ from nxjax.errors import LoweringError, NxError, ProgramError
 from nxjax.interop.stablehlo.recover import recovered
 from nxjax.lower.stablehlo.module import (
     Block,
+    FunctionDef,
     Opaque,
     Operation,
     Splat,
-    StablehloFunction,
     StablehloModule,
     TupleOf,
     Value,
@@ -87,7 +87,7 @@ class Importer:
         self._programs: dict[tuple[str, Any], Program] = {}
         self._open: set[str] = set()
 
-    def function(self, name: str) -> StablehloFunction:
+    def function(self, name: str) -> FunctionDef:
         found = self.module.functions.get(name)
         if found is None:
             raise ProgramError(f"stablehlo: there is no function {name!r}", got=", ".join(self.module.functions))
@@ -134,7 +134,7 @@ class Importer:
     def leave(self, name: str) -> None:
         self._open.discard(name)
 
-    def run(self, function: StablehloFunction, xs: Sequence[Any]) -> list[Any]:
+    def run(self, function: FunctionDef, xs: Sequence[Any]) -> list[Any]:
         return Scope(self, function.body, xs, None).results()
 
     def call(self, name: str, xs: Sequence[Any]) -> Sequence[Any]:

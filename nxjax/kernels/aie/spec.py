@@ -143,8 +143,8 @@ def named(name: str) -> CoreKernel:
 def source_file(kernels: Sequence[CoreKernel]) -> str:
     """One C++ file with the kernels, for one object file that the cores link.
 
-    >>> from nxjax.kernels.aie.matmul import Zero
-    >>> source_file([Zero("i32", 64)]).splitlines()[0]
+    >>> from nxjax.kernels.aie.matmul import ZeroFill
+    >>> source_file([ZeroFill("i32", 64)]).splitlines()[0]
     '#include <aie_api/aie.hpp>'
     """
     parts = [PRELUDE, *dict.fromkeys(k.source for k in sorted(set(kernels), key=lambda k: k.name))]

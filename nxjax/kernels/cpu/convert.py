@@ -34,7 +34,7 @@ DType = np.dtype[Any]
 
 @final
 @dataclass(frozen=True, slots=True)
-class FloatFormat:
+class NarrowFloat:
     """A float format narrower than 32 bits.
 
     Attributes:
@@ -66,14 +66,14 @@ class FloatFormat:
         return 1 - self.bias
 
 
-NARROW: Final[dict[DType, FloatFormat]] = {
-    dtypes.bfloat16: FloatFormat(16, 7, 127, 2.0**128 - 2.0**120, True, 0x7FC0),
-    dtypes.float16: FloatFormat(16, 10, 15, 65504.0, True, 0x7E00),
-    dtypes.float8_e4m3fn: FloatFormat(8, 3, 7, 448.0, False, 0x7F),
-    dtypes.float8_e4m3fnuz: FloatFormat(8, 3, 8, 240.0, False, 0x80, True),
-    dtypes.float8_e4m3b11fnuz: FloatFormat(8, 3, 11, 30.0, False, 0x80, True),
-    dtypes.float8_e5m2: FloatFormat(8, 2, 15, 57344.0, True, 0x7E),
-    dtypes.float8_e5m2fnuz: FloatFormat(8, 2, 16, 57344.0, False, 0x80, True),
+NARROW: Final[dict[DType, NarrowFloat]] = {
+    dtypes.bfloat16: NarrowFloat(16, 7, 127, 2.0**128 - 2.0**120, True, 0x7FC0),
+    dtypes.float16: NarrowFloat(16, 10, 15, 65504.0, True, 0x7E00),
+    dtypes.float8_e4m3fn: NarrowFloat(8, 3, 7, 448.0, False, 0x7F),
+    dtypes.float8_e4m3fnuz: NarrowFloat(8, 3, 8, 240.0, False, 0x80, True),
+    dtypes.float8_e4m3b11fnuz: NarrowFloat(8, 3, 11, 30.0, False, 0x80, True),
+    dtypes.float8_e5m2: NarrowFloat(8, 2, 15, 57344.0, True, 0x7E),
+    dtypes.float8_e5m2fnuz: NarrowFloat(8, 2, 16, 57344.0, False, 0x80, True),
 }
 UNSIGNED_ZERO: Final = frozenset(d for d, format in NARROW.items() if format.unsigned_zero)
 _MEMORY: Final[dict[DType, str]] = {
@@ -172,7 +172,7 @@ def store(f: Function, isa: Isa, dtype: DType, x: Value, pointer: Value) -> None
 # that is 2 ** (127 - bias) times too small; the product with that power is exact, also for subnormal words.
 
 
-def _widened(f: Function, format: FloatFormat, raw: Value) -> Value:
+def _widened(f: Function, format: NarrowFloat, raw: Value) -> Value:
     float_, i32 = with_element(raw.type, "float"), with_element(raw.type, "i32")
     wide = raw.convert(i32, signed=False)
     magnitude = wide & ((1 << (format.bits - 1)) - 1)
@@ -189,7 +189,7 @@ def _widened(f: Function, format: FloatFormat, raw: Value) -> Value:
     return (x.bitcast(i32) | sign).bitcast(float_)
 
 
-def _narrowed(f: Function, format: FloatFormat, x: Value) -> Value:
+def _narrowed(f: Function, format: NarrowFloat, x: Value) -> Value:
     """The word of a number that the format holds."""
     i32 = with_element(x.type, "i32")
     bits = x.bitcast(i32)

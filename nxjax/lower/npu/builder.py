@@ -1,8 +1,8 @@
 """The graph in the making: what a lowering rule is given as ``b``.
 
-A `LogicalTensor` is what an operand of an equation has become: a tensor of the graph, or a constant. It may have size 1 where
-its logical shape is larger, so that broadcasts cost nothing before an elementwise node; every other node gets it in
-full. Constants stay NumPy arrays until a node reads them: moving one moves data, not nodes. A value on a grid holds
+A `LogicalTensor` is what an operand of an equation has become: a tensor of the graph, or a constant. It may have size 1
+where its logical shape is larger, so that broadcasts cost nothing before an elementwise node; every other node gets it
+in full. Constants stay NumPy arrays until a node reads them: moving one moves data, not nodes. A value on a grid holds
 integers of the grid; `GraphBuilder.real` and `GraphBuilder.on` take it off and put it on.
 
 Names no op of the language but those of `rules`, which are handed in.

@@ -82,7 +82,7 @@ class Operation:
 
 @final
 @dataclass(eq=False)
-class StablehloFunction:
+class FunctionDef:
     """A function of a module. ``names`` are its arguments' names, empty where the module says none."""
 
     name: str
@@ -97,5 +97,5 @@ class StablehloModule:
     """Functions by name, in the module's order, and the axes of its meshes of devices with their sizes."""
 
     name: str
-    functions: dict[str, StablehloFunction] = field(default_factory=dict[str, StablehloFunction])
+    functions: dict[str, FunctionDef] = field(default_factory=dict[str, FunctionDef])
     meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict[str, tuple[tuple[str, int], ...]])

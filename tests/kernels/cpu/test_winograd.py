@@ -96,7 +96,8 @@ def test_differences_of_bytes_are_exact(name):
 def test_epilogue_with_two_results(name):
     """(sum + bias, max(sum + bias + residual, bias)), bias per channel, residual per element, one number for all."""
     nodes = (
-        ExpressionNode(add, (), (0, 1), F32), ExpressionNode(add, (), (4, 2), F32), ExpressionNode(max, (), (5, 1), F32), ExpressionNode(add, (), (6, 3), F32)
+        ExpressionNode(add, (), (0, 1), F32), ExpressionNode(add, (), (4, 2), F32),
+        ExpressionNode(max, (), (5, 1), F32), ExpressionNode(add, (), (6, 3), F32),
     )  # fmt: skip
     _, oh, ow, outputs = out = (2, 5, 7, 32)
     dense = Extra(F32, oh * ow * outputs * 4, (0, ow * outputs * 4, outputs * 4), 0, True)

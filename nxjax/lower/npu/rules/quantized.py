@@ -135,8 +135,8 @@ def _bias(b: GraphBuilder, bias: NDArray, x_grid: Grid | None, w_scale: NDArray,
 
 
 def _qconv(
-    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor, *, grid: Grid, lo: int, hi: int,
-    w_dtype: DType, rounding: Rounding, dimension_numbers: Any, **window: Any,
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor,
+    *, grid: Grid, lo: int, hi: int, w_dtype: DType, rounding: Rounding, dimension_numbers: Any, **window: Any,
 ) -> LogicalTensor:  # fmt: skip
     floats, scale = _known(w, "the weights"), _known(w_scale, "the scales of the weights")
     o = dimension_numbers.rhs_spec[0]
@@ -150,8 +150,8 @@ def _qconv(
 
 
 def _qdot(
-    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor, *, grid: Grid, w_dtype: DType,
-    dimension_numbers: Any, **clamp: Any,
+    b: GraphBuilder, out: ArrayType, x: LogicalTensor, w: LogicalTensor, w_scale: LogicalTensor, bias: LogicalTensor,
+    *, grid: Grid, w_dtype: DType, dimension_numbers: Any, **clamp: Any,
 ) -> LogicalTensor:  # fmt: skip
     if dimension_numbers[1][1]:
         shared = {"grid": grid, "w_dtype": w_dtype, **clamp}
