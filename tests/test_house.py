@@ -56,7 +56,7 @@ ABOVE = """
     runtime
     checkpoints core numpy tuning
     dlpack dtypes flatten_util image lax notebook
-    debug scipy/special sharding
+    debug sharding
     random
     distributed interop/stablehlo nn scipy
     example_libraries experimental export generation predict
@@ -66,7 +66,7 @@ ABOVE = """
     testing
     __main__ extend test_util
 """
-PARTS = ("interop/stablehlo", "scipy/special")
+PARTS = ("interop/stablehlo",)
 FACES = {
     "numpy", "lax", "nn", "random", "scipy", "tree", "tree_util", "flatten_util", "dtypes", "debug", "typing", "core",
     "custom_derivatives", "ad_checkpoint", "experimental", "example_libraries", "ops", "sharding",

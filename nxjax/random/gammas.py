@@ -11,6 +11,7 @@ from typing import Any
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
+from nxjax.lax._incomplete import gamma_sample_slope
 from nxjax.numpy.promotion import static_int
 from nxjax.ops.arithmetic import pow, sqrt
 from nxjax.ops.base import like
@@ -33,7 +34,6 @@ from nxjax.random.sampler import (
     spread,
 )
 from nxjax.random.uniforms import rademacher, split_key, unit
-from nxjax.scipy.special.incomplete import gamma_sample_slope
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value

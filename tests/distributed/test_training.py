@@ -81,7 +81,8 @@ from nxjax.demo.parallel.train import train
 from nxjax.demo.parallel.model import ModelConfig
 for way in {ways!r}:
     say = lambda n, loss: print("step", n, "loss", repr(loss), flush=True)
-    train(way, {STEPS}, ModelConfig{tuple(SMALL)!r}, dtype=np.float64, folder={str(tmp_path)!r} + "/" + way, every=3, say=say)
+    folder = {str(tmp_path)!r} + "/" + way
+    train(way, {STEPS}, ModelConfig{tuple(SMALL)!r}, dtype=np.float64, folder=folder, every=3, say=say)
     print("way", flush=True)
 """
     job = Job(tmp_path, count, ["-c", program], devices=4 // count)

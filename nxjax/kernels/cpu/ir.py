@@ -19,8 +19,8 @@ from nxjax.kernels.cpu.intrinsics import element, lanes_of, mangled, signature, 
 from nxjax.kernels.cpu.ir_types import FLOATS, bits_of, is_float, number, with_element
 
 __all__ = [
-    "FLOATS", "Function", "LlvmModule", "Loop", "Value", "bits_of", "element", "is_float", "lanes_of", "mangled", "number",
-    "vector", "with_element",
+    "FLOATS", "Function", "LlvmModule", "Loop", "Value", "bits_of", "element", "is_float", "lanes_of", "mangled",
+    "number", "vector", "with_element",
 ]  # fmt: skip
 
 

@@ -1,7 +1,8 @@
 """Writes StableHLO text: what an op's ``stablehlo`` rule is given as ``b``.
 
-Knows ops by their rule only. `StablehloBuilder` appends lines to one function body; regions (of reduce, while, sort, ...)
-are functions of typed SSA names written in place; a called program becomes a function of the module, once per content.
+Knows ops by their rule only. `StablehloBuilder` appends lines to one function body; regions (of reduce, while, sort,
+...) are functions of typed SSA names written in place; a called program becomes a function of the module, once per
+content.
 """
 
 from __future__ import annotations

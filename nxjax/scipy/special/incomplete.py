@@ -1,7 +1,6 @@
 """Incomplete gamma and beta functions, with derivatives in every argument they have one in.
 
-Series and continued fractions as in Press et al., "Numerical Recipes", chapter 6; derivatives in the parameter of the
-incomplete gamma function by differentiating the recurrences term by term.
+Series and continued fractions as in Press et al., "Numerical Recipes", chapter 6.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.lax._incomplete import STEPS, gamma_terms, like_scalar
 from nxjax.numpy.documented import shown
 from nxjax.ops.base import like
 from nxjax.ops.elementary import exp, log, log1p
@@ -25,100 +25,16 @@ from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
 
-_STEPS = 2000
-
-
-def _series(a: Array, x: Array) -> tuple[Array, Array]:
-    """S = sum of x^n / ((a + 1) ... (a + n)) and dS/da: the lower function is x^a e^-x / gamma(a + 1) S."""
-    eps = float(dtypes.float_info(a.dtype).eps)
-
-    def unfinished(state: Any) -> Array:
-        n, term, slope, total, _ = state
-        return (n < _STEPS) & jnp.any((term > eps * total) | (abs(term * slope) > eps * total))
-
-    def step(state: Any) -> Any:
-        n, term, slope, total, derivative = state
-        n = n + 1
-        below = a + n
-        term = term * x / below
-        slope = slope - 1 / below  # of log term
-        return n, term, slope, total + term, derivative + term * slope
-
-    one, zero = like(a, 1), like(a, 0)
-    _, _, _, total, derivative = while_loop(unfinished, step, (like_scalar(a), one, zero, one, zero))
-    return total, derivative
-
-
-def like_scalar(a: Array) -> Array:
-    """0 as a scalar of the dtype of ``a``: a step counter."""
-    return jnp.zeros((), a.dtype)
-
-
-def _fraction(a: Array, x: Array) -> tuple[Array, Array]:
-    """Lentz's continued fraction F and its derivative in a: the upper function is x^a e^-x / gamma(a) F."""
-    info = dtypes.float_info(a.dtype)
-    eps, tiny = float(info.eps), float(info.tiny) * 1e4
-
-    def away(v: Array) -> Array:
-        return jnp.where(abs(v) < tiny, tiny, v)
-
-    def unfinished(state: Any) -> Array:
-        n, moved = state[0], state[-1]
-        return (n < _STEPS) & jnp.any(moved > eps)
-
-    def step(state: Any) -> Any:
-        n, b, c, d, f, dc, dd, df, _ = state
-        n = n + 1
-        an = -n * (n - a)  # its derivative in a is n, that of b is -1
-        b = b + 2
-        dd = -(-1 + n * d + an * dd)
-        d = 1 / away(an * d + b)
-        dd = dd * d * d
-        dc = -1 + n / c - an * dc / (c * c)
-        c = away(b + an / c)
-        factor = c * d
-        new = df * factor + f * (dc * d + c * dd)
-        # At integer a the fraction ends while its derivative goes on.
-        moved = jnp.maximum(abs(factor - 1), abs(new - df) / (abs(new) + abs(f)))
-        return n, b, c, d, f * factor, dc, dd, new, moved
-
-    b = x + 1 - a
-    d = 1 / away(b)
-    start = (like_scalar(a), b, like(a, 1 / tiny), d, d, like(a, 0), d * d, d * d, like(a, 1))
-    state = while_loop(unfinished, step, start)
-    return state[4], state[7]
-
-
-def _parts(below: Array, a: Array, x: Array) -> tuple[Array, ...]:
-    """Operands, values and derivatives of the series where ``below``, and of the fraction elsewhere.
-
-    Each sees only operands it converges for.
-    """
-    sa, sx = jnp.where(below, a, 1), jnp.where(below, x, 0.5)
-    fa, fx = jnp.where(below, 1, a), jnp.where(below, 3, x)
-    return sa, sx, *_series(sa, sx), fa, fx, *_fraction(fa, fx)
-
 
 def _lower_slope(a: Array, x: Array) -> Array:
     """The derivative of the regularized lower function in a."""
     inside = (x > 0) & (a > 0) & jnp.isfinite(x) & jnp.isfinite(a)
     below = jnp.where(inside, x < a + 1, True)
-    sa, sx, s, ds, fa, fx, f, df = _parts(below, jnp.where(inside, a, 1), jnp.where(inside, x, 0.5))
+    sa, sx, s, ds, fa, fx, f, df = gamma_terms(below, jnp.where(inside, a, 1), jnp.where(inside, x, 0.5))
     by_series = exp(sa * log(sx) - sx - lgamma(sa + 1)) * (s * (log(sx) - digamma(sa + 1)) + ds)
     by_fraction = exp(fa * log(fx) - fx - lgamma(fa)) * (f * (log(fx) - digamma(fa)) + df)
     bad = (x < 0) | (a < 0) | (x != x) | (a != a) | ((a == 0) & (x == 0))
     return jnp.where(inside, jnp.where(below, by_series, -by_fraction), jnp.where(bad, np.nan, 0.0))
-
-
-def gamma_sample_slope(a: Array, x: Array) -> Array:
-    """How a gamma sample ``x`` moves with its parameter at a fixed quantile: -(dP/da) / density."""
-    small = x < a + 1
-    sa, sx, s, ds, fa, fx, f, df = _parts(small, a, x)
-    tiny = float(dtypes.float_info(a.dtype).tiny)
-    log_x = log(jnp.maximum(sx, tiny))
-    by_series = -(sx / sa) * (s * (log_x - digamma(sa + 1)) + ds)
-    by_fraction = fx * (f * (log(fx) - digamma(fa)) + df)
-    return jnp.where(small, by_series, by_fraction)
 
 
 def _density(a: Array, x: Array) -> Array:
@@ -183,7 +99,7 @@ def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
 
     def unfinished(state: Any) -> Array:
         n, _, _, _, moved = state
-        return (n < _STEPS) & jnp.any(moved > eps)
+        return (n < STEPS) & jnp.any(moved > eps)
 
     def step(state: Any) -> Any:
         m, c, d, f, moved = state
