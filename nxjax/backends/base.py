@@ -129,7 +129,7 @@ class Device:
 
 
 @final
-class DeviceAssignment(Shown):
+class ProgramPlacement(Shown):
     """Where a program runs: its devices in order, and how each argument and result is laid out over them.
 
     Attributes:
@@ -159,7 +159,7 @@ class DeviceAssignment(Shown):
         self.mesh = mesh or Mesh(list(self.devices), ("devices",))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DeviceAssignment) and (self.devices, self.ins, self.outs) == (
+        return isinstance(other, ProgramPlacement) and (self.devices, self.ins, self.outs) == (
             other.devices,
             other.ins,
             other.outs,
@@ -278,21 +278,21 @@ class Backend(Shown, ABC):
     # Whether `compile_placed` and `put` know one device of it from another.
     places: ClassVar[bool] = False
 
-    def compile_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> Executable:
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> Executable:
         """An executable for given devices; its arguments and results lie as its shardings say.
 
         Raises:
             ParameterError: this backend runs programs on one device.
         """
-        if len(assignment.devices) > 1:
+        if len(placement.devices) > 1:
             raise ParameterError(
                 f"{self.name}: runs a program on one device",
-                got=f"{len(assignment.devices)} devices: {', '.join(map(str, assignment.devices))}",
+                got=f"{len(placement.devices)} devices: {', '.join(map(str, placement.devices))}",
                 fix="install the executor that does: pip install 'nxjax[xla]', and leave NXJAX_EXECUTOR empty",
             )
         return self.compile(program, donate)
 
-    def lower_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> str:
+    def lower_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> str:
         """The text that `compile_placed` starts from."""
         return self.lower(program, donate)
 

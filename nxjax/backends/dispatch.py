@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from nxjax.backends import eager_kernels, placing, registry
-from nxjax.backends.base import Backend, DeviceAssignment, Executable
+from nxjax.backends.base import Backend, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
 from nxjax.lower.reproducible import by_numpy, check_program, refused
@@ -158,8 +158,8 @@ class Dispatcher:
         names: Sequence[str] = (),
     ) -> list[DeviceArray]:
         """As `call`, with shardings that were asked for (None: not), and names of arguments for errors."""
-        assignment = placing.resolve(program, [*map(place_of, args)], device, ins, outs, names)
-        return self.compile_placed(program, assignment, donate)(args)
+        placement = placing.resolve(program, [*map(place_of, args)], device, ins, outs, names)
+        return self.compile_placed(program, placement, donate)(args)
 
     def place(
         self,
@@ -170,7 +170,7 @@ class Dispatcher:
         ins: Sequence[Sharding | None] = (),
         outs: Sequence[Sharding | None] = (),
         names: Sequence[str] = (),
-    ) -> DeviceAssignment:
+    ) -> ProgramPlacement:
         """Where a program runs whose arguments lie as ``shardings`` says (None: anywhere)."""
         return placing.resolve(program, shardings, device, ins, outs, names)
 
@@ -183,27 +183,23 @@ class Dispatcher:
         """Where results are that were put nowhere."""
         return SingleDeviceSharding(placing.default_device())
 
-    def compile_placed(
-        self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()
-    ) -> Executable:
-        return program.derive(
-            ("placed", _code(), assignment, donate), lambda: self._placed(program, assignment, donate)
-        )
+    def compile_placed(self, program: Program, placement: ProgramPlacement, donate: tuple[int, ...] = ()) -> Executable:
+        return program.derive(("placed", _code(), placement, donate), lambda: self._placed(program, placement, donate))
 
-    def _placed(self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...]) -> Executable:
+    def _placed(self, program: Program, placement: ProgramPlacement, donate: tuple[int, ...]) -> Executable:
         check_sizes(program)
 
         def make() -> Executable:
-            backend = assignment.devices[0].backend
+            backend = placement.devices[0].backend
             if current_settings().reproducible:
                 _check_promise(program, backend)
-            made = backend.compile_placed(program, donate, assignment)
-            return placing.at_place(made, assignment)
+            made = backend.compile_placed(program, donate, placement)
+            return placing.at_place(made, placement)
 
-        return self._known(("placed", _code(), program.fingerprint, assignment, donate), make)
+        return self._known(("placed", _code(), program.fingerprint, placement, donate), make)
 
-    def lower_placed(self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()) -> str:
-        return assignment.devices[0].backend.lower_placed(program, donate, assignment)
+    def lower_placed(self, program: Program, placement: ProgramPlacement, donate: tuple[int, ...] = ()) -> str:
+        return placement.devices[0].backend.lower_placed(program, donate, placement)
 
     def clear(self) -> None:
         """Forget executables that no program holds, and give back memory that is kept for later calls."""

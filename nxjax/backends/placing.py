@@ -12,7 +12,7 @@ from typing import Any, Protocol, final
 import numpy as np
 
 from nxjax.backends import registry
-from nxjax.backends.base import Backend, Device, DeviceAssignment, Executable
+from nxjax.backends.base import Backend, Device, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
@@ -28,7 +28,7 @@ from nxjax.trace.sharding import NamedSharding, Sharding, SingleDeviceSharding
 
 class PlacedCompiler(Protocol):
     def compile_placed(
-        self, program: Program, assignment: DeviceAssignment, donate: tuple[int, ...] = ()
+        self, program: Program, placement: ProgramPlacement, donate: tuple[int, ...] = ()
     ) -> Executable: ...
 
 
@@ -93,7 +93,7 @@ def resolve(
     ins: Sequence[Sharding | None] = (),
     outs: Sequence[Sharding | None] = (),
     names: Sequence[str] = (),
-) -> DeviceAssignment:
+) -> ProgramPlacement:
     """The devices and shardings of a call.
 
     Args:
@@ -110,7 +110,7 @@ def resolve(
     outs = tuple(outs) or (None,) * len(program.outputs)
     if device is not None:
         place = SingleDeviceSharding(device_of(device, "jit"))
-        return DeviceAssignment((place.device,), (place,) * len(types), (place,) * len(program.outputs))
+        return ProgramPlacement((place.device,), (place,) * len(types), (place,) * len(program.outputs))
     for i, (s, t) in enumerate(zip(ins, types, strict=True)):
         if s is not None:
             s.check(t.shape, f"jit: in_shardings of {_name(names, i)}")
@@ -137,14 +137,14 @@ def resolve(
         settled.append(asked if asked is not None else there)
     if len(devices) == 1:
         only = SingleDeviceSharding(devices[0])
-        return DeviceAssignment(devices, (only,) * len(types), (only,) * len(program.outputs))
+        return ProgramPlacement(devices, (only,) * len(types), (only,) * len(program.outputs))
     over = _own_mesh(program, devices) or Mesh(list(devices), ("devices",))
     copies = NamedSharding(over, PartitionSpec())
     # An array of another kind of sharding (one device of one) has to be said as a named one.
     ready = [s if s is None or isinstance(s, NamedSharding) else copies for s in settled]
     # Small things that were put nowhere are copied; the compiler chooses for the rest.
     ready = [copies if s is None and not t.shape else s for s, t in zip(ready, types, strict=True)]
-    return DeviceAssignment(devices, ready, outs, over)
+    return ProgramPlacement(devices, ready, outs, over)
 
 
 def _own_mesh(program: Program, devices: Sequence[Device]) -> Mesh | None:
@@ -225,11 +225,11 @@ class CommittedExecutable(Executable):
 
     __slots__ = ("input_shardings", "made", "output_shardings")
 
-    def __init__(self, made: Executable, assignment: DeviceAssignment) -> None:
+    def __init__(self, made: Executable, placement: ProgramPlacement) -> None:
         self.made = made
-        only = SingleDeviceSharding(assignment.devices[0])
-        self.input_shardings = (only,) * len(assignment.ins)
-        self.output_shardings = (only,) * len(assignment.outs)
+        only = SingleDeviceSharding(placement.devices[0])
+        self.input_shardings = (only,) * len(placement.ins)
+        self.output_shardings = (only,) * len(placement.outs)
 
     def __call__(self, args: Sequence[DeviceArray]) -> list[DeviceArray]:
         out = zip(self.made(args), self.output_shardings, strict=True)
@@ -246,9 +246,9 @@ class CommittedExecutable(Executable):
         return self.made.memory_analysis()
 
 
-def at_place(made: Executable, assignment: DeviceAssignment) -> Executable:
+def at_place(made: Executable, placement: ProgramPlacement) -> Executable:
     """``made``, with results that say where they are."""
-    return made if made.output_shardings or not assignment.outs else CommittedExecutable(made, assignment)
+    return made if made.output_shardings or not placement.outs else CommittedExecutable(made, placement)
 
 
 # Executables of single ops, by op, types, places and parameters.
@@ -286,8 +286,8 @@ def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[
         key, known = None, None
     if known is None:
         program = one_equation(op, args, params)
-        assignment = resolve(program, where, names=[f"{i} of {op.name}" for i in range(len(args))])
-        known = compiler.compile_placed(program, assignment)
+        placement = resolve(program, where, names=[f"{i} of {op.name}" for i in range(len(args))])
+        known = compiler.compile_placed(program, placement)
         if key is not None:
             if len(_eager) >= 4096:
                 _eager.clear()

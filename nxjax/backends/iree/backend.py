@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, final
 
-from nxjax.backends.base import Backend, Device, DeviceAssignment, Executable
+from nxjax.backends.base import Backend, Device, Executable, ProgramPlacement
 from nxjax.backends.evidence import Label
 from nxjax.backends.iree import choose, compiler, drivers
 from nxjax.backends.iree.buffers import IreeBuffer, held
@@ -148,10 +148,10 @@ class VulkanBackend(Backend):
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
         return self._compiled(program, 0)
 
-    def compile_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> Executable:
-        first = assignment.devices[0]
-        if len(assignment.devices) > 1:
-            return super().compile_placed(program, donate, assignment)
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> Executable:
+        first = placement.devices[0]
+        if len(placement.devices) > 1:
+            return super().compile_placed(program, donate, placement)
         return self._compiled(program, first.id)
 
     def _compiled(self, program: Program, number: int) -> Executable:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any, final
 
-from nxjax.backends.base import Backend, DeviceAssignment, Executable
+from nxjax.backends.base import Backend, Executable, ProgramPlacement
 from nxjax.backends.tpu import compiler
 from nxjax.backends.tpu.chips import Topology, parsed
 from nxjax.errors import ExecutionError, ParameterError, ShardingError
@@ -102,16 +102,16 @@ class SliceBackend(Backend):
 
         return AheadExecutable(program, self.topology, (), (), donate)
 
-    def compile_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> Executable:
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> Executable:
         from nxjax.backends.tpu.ahead import AheadExecutable
 
-        return AheadExecutable(program, self.topology, assignment.ins, assignment.outs, donate)
+        return AheadExecutable(program, self.topology, placement.ins, placement.outs, donate)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return lower(program, donate=donate)[0]
 
-    def lower_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> str:
-        return lower(program, donate=donate, in_shardings=assignment.ins, out_shardings=assignment.outs)[0]
+    def lower_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> str:
+        return lower(program, donate=donate, in_shardings=placement.ins, out_shardings=placement.outs)[0]
 
     def put(self, x: Any, sharding: Any) -> Any:
         raise nothing_runs(self.topology, "device_put")

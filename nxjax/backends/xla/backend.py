@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, final
 
 from nxjax.backends import cache
-from nxjax.backends.base import Backend, Device, DeviceAssignment, Executable
+from nxjax.backends.base import Backend, Device, Executable, ProgramPlacement
 from nxjax.backends.evidence import Label
 from nxjax.backends.xla import accounting, client, serialize
 from nxjax.backends.xla.buffers import ShardedBuffer, XlaBuffer
@@ -37,49 +37,49 @@ def rows_for(platform: str) -> dict[str, Row]:
     return _cpu_rows() if platform == "cpu" else {}
 
 
-def _loaded(c: Client, text: str, callbacks: Sequence[Callable[..., Any]], assignment: DeviceAssignment | None) -> Any:
+def _loaded(c: Client, text: str, callbacks: Sequence[Callable[..., Any]], placement: ProgramPlacement | None) -> Any:
     """The executable of a text: from the cache, or compiled and kept there."""
     global compilations
-    if assignment is None and c.device.id == 0:
+    if placement is None and c.device.id == 0:
         key = cache.key_of("xla", serialize.fingerprint(c.platform), text)
     else:
-        ids = (c.device.id,) if assignment is None else tuple(d.id for d in assignment.devices)
-        free = "" if assignment is None else "".join("01"[s is None] for s in (*assignment.ins, *assignment.outs))
+        ids = (c.device.id,) if placement is None else tuple(d.id for d in placement.devices)
+        free = "" if placement is None else "".join("01"[s is None] for s in (*placement.ins, *placement.outs))
         key = cache.key_of("xla", serialize.fingerprint(c.platform), text, repr(ids), free)
     # Code that calls back into this process holds its addresses and cannot be kept.
     keep = not callbacks and not client.joined
     stored = cache.load(key) if keep else None
-    raw = serialize.load(stored, c, assignment) if stored is not None else None
+    raw = serialize.load(stored, c, placement) if stored is not None else None
     if raw is None:
         compilations += 1
-        raw = compile_text(text, callbacks, c, assignment)
+        raw = compile_text(text, callbacks, c, placement)
         if keep:
             cache.store(key, serialize.dump(raw, c))
     return raw
 
 
 def _lowered(
-    c_platform: str, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment | None
+    c_platform: str, program: Program, donate: tuple[int, ...], placement: ProgramPlacement | None
 ) -> tuple[str, list[Callable[..., Any]]]:
-    if assignment is None or len(assignment.devices) == 1:
+    if placement is None or len(placement.devices) == 1:
         return lower(program, rows=rows_for(c_platform), donate=donate, devices=(None,))
     return lower(
         program,
         rows=rows_for(c_platform),
         donate=donate,
-        in_shardings=assignment.ins,
-        out_shardings=assignment.outs,
-        devices=assignment.devices,
+        in_shardings=placement.ins,
+        out_shardings=placement.outs,
+        devices=placement.devices,
     )
 
 
 def compile_placed(
-    c: Client, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment
+    c: Client, program: Program, donate: tuple[int, ...], placement: ProgramPlacement
 ) -> PlacedExecutable:
-    """A program for the devices of ``assignment``, which are of client ``c``."""
-    text, callbacks = _lowered(c.platform, program, donate, assignment)
-    raw = _loaded(c, text, callbacks, assignment)
-    return PlacedExecutable(raw, text, program.in_types, program.out_types, assignment, c, callbacks, donate)
+    """A program for the devices of ``placement``, which are of client ``c``."""
+    text, callbacks = _lowered(c.platform, program, donate, placement)
+    raw = _loaded(c, text, callbacks, placement)
+    return PlacedExecutable(raw, text, program.in_types, program.out_types, placement, c, callbacks, donate)
 
 
 class ClientBackend(Backend):
@@ -93,19 +93,19 @@ class ClientBackend(Backend):
         return client.client_for(self.platform)
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        assignment = DeviceAssignment(
+        placement = ProgramPlacement(
             tuple(self.devices()[:1]), (None,) * len(program.inputs), (None,) * len(program.outputs)
         )
-        return compile_placed(self._client, program, donate, assignment)
+        return compile_placed(self._client, program, donate, placement)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return _lowered(self.platform, program, donate, None)[0]
 
-    def compile_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> Executable:
-        return compile_placed(self._client, program, donate, assignment)
+    def compile_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> Executable:
+        return compile_placed(self._client, program, donate, placement)
 
-    def lower_placed(self, program: Program, donate: tuple[int, ...], assignment: DeviceAssignment) -> str:
-        return _lowered(self.platform, program, donate, assignment)[0]
+    def lower_placed(self, program: Program, donate: tuple[int, ...], placement: ProgramPlacement) -> str:
+        return _lowered(self.platform, program, donate, placement)[0]
 
     def put(self, x: DeviceArray, sharding: Sharding) -> DeviceBuffer | None:
         return moved(self._client, x, sharding)

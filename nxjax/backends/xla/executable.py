@@ -10,7 +10,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.backends.base import DeviceAssignment, Executable
+from nxjax.backends.base import Executable, ProgramPlacement
 from nxjax.backends.registry import default
 from nxjax.backends.tpu.hlo import HloModule
 from nxjax.backends.tpu.loops import HloLoops
@@ -30,15 +30,15 @@ def compile_text(
     text: str,
     callbacks: Sequence[Callable[..., Any]] = (),
     c: Client | None = None,
-    assignment: DeviceAssignment | None = None,
+    placement: ProgramPlacement | None = None,
 ) -> Any:
     """jaxlib's loaded executable for a StableHLO module that calls ``callbacks`` by position.
 
-    On the default device of client ``c`` (by default the CPU's), or on the devices of ``assignment``.
+    On the default device of client ``c`` (by default the CPU's), or on the devices of ``placement``.
     """
     c = c or client()
-    devices = c.devices if assignment is None else c.device_list(assignment.devices)
-    options = compile_options(c, assignment)
+    devices = c.devices if placement is None else c.device_list(placement.devices)
+    options = compile_options(c, placement)
     try:
         if not callbacks:
             return c.raw.compile_and_load(text, devices, options)
@@ -47,22 +47,22 @@ def compile_text(
         raise LoweringError("xla: the compiler refused the program", got=str(error)[:2000]) from None
 
 
-def compile_options(c: Client, assignment: DeviceAssignment | None) -> Any:
+def compile_options(c: Client, placement: ProgramPlacement | None) -> Any:
     """What the compiler has to know besides the text: devices, and that one program is cut over all of them."""
     options = c.xla_client.CompileOptions()
     overrides: list[tuple[str, str]] = []
     if joined_timeout:
         overrides.append(("xla_cpu_collective_timeout_seconds", str(joined_timeout[0])))
-    if assignment is not None and len(assignment.devices) > 1:
+    if placement is not None and len(placement.devices) > 1:
         # XLA ends the process when a thread is this late, which a busy machine makes it: 40 s by default.
         overrides.append(("xla_cpu_collective_call_terminate_timeout_seconds", str(_LATEST)))
     if overrides:
         options.env_option_overrides = overrides
-    if assignment is None:
+    if placement is None:
         if joined_timeout:  # several processes: device 0 of the world need not be ours
             options.device_assignment = c.xla_client.DeviceAssignment.create(np.array([[c.device.id]]))
         return options
-    ids = [d.id for d in assignment.devices]
+    ids = [d.id for d in placement.devices]
     assignment = c.xla_client.DeviceAssignment.create(np.array([ids]))
     options.num_replicas, options.num_partitions = 1, len(ids)
     options.device_assignment = assignment
@@ -72,8 +72,8 @@ def compile_options(c: Client, assignment: DeviceAssignment | None) -> Any:
     if len(ids) > 1:
         build.use_spmd_partitioning = True
         build.use_shardy_partitioner = True
-        build.allow_spmd_sharding_propagation_to_parameters = [s is None for s in assignment.ins]
-        build.allow_spmd_sharding_propagation_to_output = [s is None for s in assignment.outs]
+        build.allow_spmd_sharding_propagation_to_parameters = [s is None for s in placement.ins]
+        build.allow_spmd_sharding_propagation_to_output = [s is None for s in placement.outs]
     return options
 
 
@@ -260,10 +260,10 @@ class PlacedExecutable(_Compiled):
         "_several",
         "_shared",
         "_smallest",
-        "assignment",
         "input_shardings",
         "out_types",
         "output_shardings",
+        "placement",
         "stablehlo",
     )  # fmt: skip
 
@@ -273,25 +273,25 @@ class PlacedExecutable(_Compiled):
         stablehlo: str,
         in_types: Sequence[ArrayType],
         out_types: Sequence[ArrayType],
-        assignment: DeviceAssignment,
+        placement: ProgramPlacement,
         c: Client,
         callbacks: Sequence[Callable[..., Any]] = (),
         donate: tuple[int, ...] = (),
     ) -> None:
         self.raw = raw
         self.stablehlo = stablehlo
-        self.assignment = assignment
+        self.placement = placement
         self._donate = donate
         self.out_types = tuple(out_types)
         self._client = c
         self._callbacks = tuple(callbacks)  # the compiled code holds their addresses
-        self._several = len(assignment.devices) > 1
-        self._shared = len({d.process_index for d in assignment.devices}) > 1
+        self._several = len(placement.devices) > 1
+        self._shared = len({d.process_index for d in placement.devices}) > 1
         self._said = False
-        ins: list[Any] = raw.get_parameter_shardings() or [] if None in assignment.ins and self._several else []
-        outs: list[Any] = raw.get_output_shardings() or [] if None in assignment.outs and self._several else []
-        self.input_shardings = self._answers(assignment.ins, ins, in_types)
-        self.output_shardings = self._answers(assignment.outs, outs, out_types)
+        ins: list[Any] = raw.get_parameter_shardings() or [] if None in placement.ins and self._several else []
+        outs: list[Any] = raw.get_output_shardings() or [] if None in placement.outs and self._several else []
+        self.input_shardings = self._answers(placement.ins, ins, in_types)
+        self.output_shardings = self._answers(placement.outs, outs, out_types)
         self._handlers = [c.place_handler(t, s) for t, s in zip(out_types, self.output_shardings, strict=True)]
         self._execute = raw.execute_sharded
         self._bytes = result_bytes(out_types)
@@ -301,8 +301,8 @@ class PlacedExecutable(_Compiled):
         self, wanted: Sequence[Sharding | None], found: list[Any], types: Sequence[ArrayType]
     ) -> tuple[Sharding, ...]:
         if not self._several:
-            return (SingleDeviceSharding(self.assignment.devices[0]),) * len(types)
-        mesh = self.assignment.mesh
+            return (SingleDeviceSharding(self.placement.devices[0]),) * len(types)
+        mesh = self.placement.mesh
         if found and len(found) != len(types):  # XLA says it once where all are alike
             found = found * len(types)
         return tuple(
@@ -414,7 +414,7 @@ def _resharded(c: Client, x: DeviceArray, old: Sharding, new: Sharding) -> XlaBu
         from nxjax.backends.xla.backend import compile_placed
 
         v = Var(x.type)
-        assignment = DeviceAssignment(old.device_list, (old,), (new,))
-        found = _identities[key] = compile_placed(c, Program([v], [], (v,), name="reshard"), (), assignment)
+        placement = ProgramPlacement(old.device_list, (old,), (new,))
+        found = _identities[key] = compile_placed(c, Program([v], [], (v,), name="reshard"), (), placement)
     moved_there: Any = found([x])[0].buffer
     return moved_there

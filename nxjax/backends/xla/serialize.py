@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from nxjax.backends import cache
-from nxjax.backends.base import DeviceAssignment
+from nxjax.backends.base import ProgramPlacement
 from nxjax.backends.xla.client import Client, client, client_for, jaxlib_version
 from nxjax.backends.xla.executable import compile_options
 
@@ -47,15 +47,15 @@ def dump(executable: Any, c: Client | None = None) -> bytes:
     return len(header).to_bytes(4, "little") + header + c.raw.serialize_executable(executable)
 
 
-def load(data: bytes, c: Client | None = None, assignment: DeviceAssignment | None = None) -> Any | None:
+def load(data: bytes, c: Client | None = None, placement: ProgramPlacement | None = None) -> Any | None:
     """The executable, or None if the bytes are of another version or machine, or do not load."""
     c = c or client()
     size = int.from_bytes(data[:4], "little")
     if data[4 : 4 + size] != fingerprint(c.platform).encode():
         return None
-    devices = c.devices if assignment is None else c.device_list(assignment.devices)
+    devices = c.devices if placement is None else c.device_list(placement.devices)
     try:
-        return c.raw.deserialize_executable(data[4 + size :], devices, compile_options(c, assignment))
+        return c.raw.deserialize_executable(data[4 + size :], devices, compile_options(c, placement))
     except Exception:
         # Whatever jaxlib says of bytes it cannot read, the answer is to compile.
         return None
