@@ -36,6 +36,11 @@ class Source:
         """The same line, with a note."""
         return Source(self.code, self.instruction, note)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Code cannot be pickled: what is read is the line of code that does nothing, with the names of this one.
+        code = self.code
+        return _unpickled, (code.co_filename, code.co_name, code.co_qualname, self.line, self.note)
+
     def shown(self) -> str:
         """The line with its text."""
         text = self.text
@@ -62,6 +67,11 @@ class Source:
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
+
+
+def _unpickled(file: str, name: str, function: str, line: int, note: str) -> Source:
+    code = (lambda: None).__code__
+    return Source(code.replace(co_filename=file, co_name=name, co_qualname=function, co_firstlineno=line), 0, note)
 
     __repr__ = __str__
 

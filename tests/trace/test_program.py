@@ -187,6 +187,33 @@ def test_pickles_are_read_whose_loops_have_their_parameters_apart():
     assert str(pickle.loads(pickle.dumps(program))) == text
 
 
+def test_pickled_programs_keep_the_lines_of_the_user():
+    @nx.jit
+    def inner(x):
+        with nx.named_scope("inner"):
+            return nx.numpy.where(x > 0, nx.sin(x), x)
+
+    def f(x):
+        y = inner(x) * 2
+        return nx.grad(lambda y: nx.scan(lambda c, _: (c * y, nx.cos(c)), y, None, 3)[0])(y.sum())
+
+    def lines(program):
+        for e in program.equations:
+            yield e.op.name, e.scope, e.source and (e.source.file, e.source.line, e.source.shown())
+            for held in e.programs():
+                yield from lines(held)
+
+    x = nx.numpy.ones(3)
+    program = nx.make_jaxpr(f)(x)
+    again = pickle.loads(pickle.dumps(program))
+    assert str(again) == str(program)
+    assert list(lines(again)) == list(lines(program))
+    shown = [source[2] for _, _, source in lines(again) if source]
+    assert any(text.endswith("<locals>.inner: return nx.numpy.where(x > 0, nx.sin(x), x)") for text in shown)
+    assert again.fingerprint == program.fingerprint
+    assert again(x)[0].tolist() == f(x).tolist()
+
+
 def test_a_process_that_has_used_no_op_reads_programs():
     program = str(nx.make_jaxpr(lambda x: nx.lax.cumsum(nx.sin(x)).sum() + nx.nn.gelu(x[0]))(nx.numpy.ones(3)))
     code = f"import nxjax as nx; print(nx.parse_program({program!r}))"
