@@ -136,3 +136,38 @@ def test_a_carry_whose_tangent_every_step_hands_on_has_a_gradient(wrapped):
     f = wrapped(lambda x: nx.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] + 1.0), (0, x))[1])
     assert nx.grad(lambda x: f(x) ** 2)(2.0) == 10.0
     assert nx.grad(nx.grad(lambda x: f(x) ** 3))(2.0) == 30.0
+
+
+def calls_of(m: Any, read: str, transformed: str) -> tuple[list[float], list[float]]:
+    """What a callback in the loop's body is called with: for the result, and then for the tangent."""
+    seen: list[float] = []
+
+    def loop(x: Any) -> Any:
+        def body(c: tuple[Any, Any, Any]) -> tuple[Any, Any, Any]:
+            i, known, y = c
+            value = {"counter": i, "known carry": known, "carry": y, "const": x}[read]
+            m.debug.callback(lambda v: seen.append(float(v)), value)
+            return i + 1, known * 2, y * x
+
+        return m.lax.while_loop(lambda c: c[0] < 2, body, (0, np.float32(1), x))[2]
+
+    if transformed == "jvp":
+        m.jvp(loop, (X[1],), (X[0],))
+        return seen, []
+    f = (lambda x: m.jvp(loop, (x,), (x,))[1]) if transformed == "linearize of jvp" else loop
+    y, tangent = m.linearize(m.jit(f) if transformed == "linearize of jit" else f, X[1])
+    m.block_until_ready(y)
+    m.effects_barrier()
+    first = seen.copy()
+    tangent(X[0])
+    m.effects_barrier()
+    return first, seen[len(first) :]
+
+
+@pytest.mark.parametrize("read", ["counter", "known carry", "carry", "const"])
+@pytest.mark.parametrize("transformed", ["jvp", "linearize", "linearize of jit", "linearize of jvp"])
+def test_a_callback_in_a_loop_is_called_as_often_as_in_jax(read: str, transformed: str) -> None:
+    """Once a step. The tangent is a loop that finds the carries again, so its steps call it again."""
+    found = calls_of(nx, read, transformed)
+    assert len(found[0]) == 2 and len(found[1]) == 2 * (transformed != "jvp")
+    assert found == calls_of(jax, read, transformed)
