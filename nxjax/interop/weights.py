@@ -22,6 +22,7 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.checkpoints.tensors import METADATA, TensorFile
+from nxjax.display.progress import DELAY, bars
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
@@ -46,7 +47,7 @@ _REPEATED: Final = 1 << 26  # elements of a tensor that repeats what is stored o
 
 @final
 class LazyWeights(Mapping[str, Array], Shown):
-    """Tensors of files by name: a mapping that reads each when it is asked for. ``dict(w)`` reads all.
+    """Tensors of files by name: a mapping that reads each when it is asked for; `read` reads all.
 
     Attributes:
         metadata: what the file says beside its tensors.
@@ -64,6 +65,28 @@ class LazyWeights(Mapping[str, Array], Shown):
 
     def __getitem__(self, name: str) -> Array:
         return wrap(readonly(self._tensors[name]()))
+
+    def read(self, progress: bool | None = None) -> dict[str, Array]:
+        """All tensors by name.
+
+        Args:
+            progress: True: show a progress bar. False: none. None: one after a second, in a terminal or a notebook.
+
+        Raises:
+            MissingExtraError: a bar was asked for, and there is no tqdm.
+            InvalidFileError: a tensor is damaged.
+
+        >>> import tempfile, numpy as np
+        >>> file = tempfile.mktemp(suffix=".npz")
+        >>> np.savez(file, w=np.ones((2, 3), np.float32))
+        >>> {k: v.shape for k, v in load_npz(file).read().items()}
+        {'w': (2, 3)}
+        """
+        make = bars(progress, "LazyWeights.read")
+        if make is None:
+            return dict(self)
+        delay = 0 if progress else DELAY
+        return {k: self[k] for k in make(self, desc="reading", unit="tensor", delay=delay, leave=progress is True)}
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._tensors)

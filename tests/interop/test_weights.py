@@ -19,6 +19,7 @@ import pytest
 import safetensors.numpy
 
 import nxjax as nx
+from nxjax.display import progress
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 from nxjax.interop.ggml import BLOCKS, dequantized
 
@@ -214,3 +215,15 @@ def test_mutated_files_are_an_error_or_are_read(tmp_path: Path, torch: Any):
             path.write_bytes(data[: rng.choice((len(data), len(data), rng.randrange(len(data))))])
             with contextlib.suppress(NxError):
                 dict(load(path))
+
+
+def test_reading_all_shows_a_bar(tmp_path: Path, capsys: Any, monkeypatch: Any):
+    np.savez(tmp_path / "a.npz", w=W, b=W[0])
+    weights = nx.interop.load_npz(tmp_path / "a.npz")
+    assert weights.read(progress=True).keys() == {"w", "b"}
+    assert "2/2" in capsys.readouterr().err
+    assert weights.read(progress=False).keys() == {"w", "b"}
+    # Nobody sees a bar of what takes no time.
+    monkeypatch.setattr(progress, "interactive", lambda: True)
+    np.testing.assert_array_equal(weights.read()["w"], W)
+    assert not capsys.readouterr().err
