@@ -68,12 +68,12 @@ class Source:
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line} in {self.function}"
 
+    __repr__ = __str__
+
 
 def _unpickled(file: str, name: str, function: str, line: int, note: str) -> Source:
     code = (lambda: None).__code__
     return Source(code.replace(co_filename=file, co_name=name, co_qualname=function, co_firstlineno=line), 0, note)
-
-    __repr__ = __str__
 
 
 # What calls these is the script that a command is installed as, and nobody's program.
