@@ -99,6 +99,7 @@ _MODULES = frozenset(
 _PLACES: dict[str, str] = {
     "nxjax.device": "nxjax.runtime.device",
     "nxjax.global_arrays": "nxjax.runtime.global_arrays",
+    "nxjax.interop.stablehlo": "nxjax.stablehlo",
     "nxjax.launch": "nxjax.distributed.launch",
     "nxjax.trace.partial": "nxjax.trace.tree_partial",
     "nxjax.transforms.quantize": "nxjax.quant",

@@ -121,7 +121,7 @@ class ExportedBody:
         return self._programs[key]
 
     def _imported(self, types: tuple[ArrayType, ...]) -> Program:
-        from nxjax.interop.stablehlo.function import from_stablehlo
+        from nxjax.stablehlo.function import from_stablehlo
 
         if self.spread and not self.dynamic and self.platform is None:
             read = from_stablehlo(self.data, trusted=True)

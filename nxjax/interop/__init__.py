@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from nxjax.interop.jax import to_jax as to_jax
     from nxjax.interop.onnx import OnnxFunction as OnnxFunction
     from nxjax.interop.onnx import from_onnx as from_onnx
-    from nxjax.interop.stablehlo import StablehloFunction as StablehloFunction
-    from nxjax.interop.stablehlo import from_stablehlo as from_stablehlo
+    from nxjax.stablehlo import StablehloFunction as StablehloFunction
+    from nxjax.stablehlo import from_stablehlo as from_stablehlo
     from nxjax.interop.tflite import TFLiteFunction as TFLiteFunction
     from nxjax.interop.tflite import from_tflite as from_tflite
     from nxjax.interop.torch import TorchFunction as TorchFunction
@@ -36,7 +36,7 @@ _FILES = {
     "alias": "Alias as_jax",
     "jax": "from_jax to_jax",
     "onnx": "OnnxFunction from_onnx",
-    "stablehlo": "StablehloFunction from_stablehlo",
+    "nxjax.stablehlo": "StablehloFunction from_stablehlo",
     "tflite": "TFLiteFunction from_tflite",
     "torch": "TorchFunction from_torch to_torch",
     "weights": "LazyWeights load_gguf load_npz load_safetensors load_torch",

@@ -16,12 +16,12 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import LoweringError, MissingExtraError, ParameterError, StaticArgumentError
-from nxjax.interop.stablehlo.function import StablehloFunction
-from nxjax.interop.stablehlo.tokens import without_tokens
-from nxjax.interop.stablehlo.walk import CALLBACK
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.random import random_unwrap, random_wrap
 from nxjax.random.keys import wrap_key_data
+from nxjax.stablehlo.function import StablehloFunction
+from nxjax.stablehlo.tokens import without_tokens
+from nxjax.stablehlo.walk import CALLBACK
 from nxjax.trace import dtypes
 from nxjax.trace.array import as_value, readonly, wrap
 from nxjax.trace.boundary import api_boundary

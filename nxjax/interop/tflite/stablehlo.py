@@ -11,10 +11,10 @@ import numpy as np
 from nxjax import lax, nn
 from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused
-from nxjax.interop.stablehlo.random import drawn_bits
 from nxjax.interop.tflite.graph import TFLiteNode
 from nxjax.interop.tflite.shapes import ints
 from nxjax.interop.tflite.walk import TFLiteScope, rule
+from nxjax.stablehlo.random import drawn_bits
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
