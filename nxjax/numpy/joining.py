@@ -14,7 +14,16 @@ from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.indexing import take
 from nxjax.numpy.promotion import along, as_axis, as_operand, concrete, convert, no_out, promote, static_int
-from nxjax.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, broadcast_to, expand_dims, moveaxis, part, ravel
+from nxjax.numpy.shapes import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    broadcast_to,
+    expand_dims,
+    moveaxis,
+    ravel,
+    slice_axis,
+)
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
@@ -188,7 +197,7 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
             raise ValueError(f"array split does not result in an equal division: axis size {n}, {sections} sections")
         cuts = [k * size + min(k, rest) for k in range(1, sections)]
     edges = [0, *cuts, n]
-    return [part(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
+    return [slice_axis(x, i, a, max(a, b)) for a, b in itertools.pairwise(edges)]
 
 
 def split(ary: ArrayLike, indices_or_sections: int | Sequence[int] | ArrayLike, axis: int = 0) -> list[Array]:
@@ -359,7 +368,7 @@ def trim_zeros(filt: ArrayLike | Sequence[Any], trim: str = "fb", axis: int | Se
     for i in axes:
         first = int(nonzero[:, i].min()) if len(nonzero) and "f" in trim.lower() else 0
         last = int(nonzero[:, i].max()) + 1 if len(nonzero) and "b" in trim.lower() else x.shape[i]
-        x = part(x, i, first, last) if len(nonzero) else part(x, i, 0, 0)
+        x = slice_axis(x, i, first, last) if len(nonzero) else slice_axis(x, i, 0, 0)
     return x
 
 

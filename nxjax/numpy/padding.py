@@ -16,7 +16,7 @@ from nxjax.numpy.ranges import linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import mean
 from nxjax.numpy.reductions import min as min_
-from nxjax.numpy.shapes import broadcast_to, part
+from nxjax.numpy.shapes import broadcast_to, slice_axis
 from nxjax.numpy.statistics import median
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
@@ -157,7 +157,7 @@ def _joined(x: Array, axis: int, before: Array | None, after: Array | None) -> A
 def _edge(x: Array, axis: int, at: int, count: int) -> Array | None:
     if not count:
         return None
-    row = part(x, axis, at, at + 1)
+    row = slice_axis(x, axis, at, at + 1)
     return broadcast_to(row, tuple(count if i == axis else n for i, n in enumerate(x.shape)))
 
 
@@ -167,7 +167,7 @@ def _ramp(x: Array, axis: int, before: int, after: int, ends: tuple[Any, Any]) -
     def side(at: int, count: int, end: Any, front: bool) -> Array | None:
         if not count:
             return None
-        edge = part(x, axis, at, at + 1)
+        edge = slice_axis(x, axis, at, at + 1)
         squeezed = ops.reshape(edge, shape=tuple(s for i, s in enumerate(edge.shape) if i != axis))
         ramp = convert(linspace(end, squeezed, count, False, dtype=x.dtype, axis=axis), x.dtype, x.type.weak)
         return ramp if front else ops.rev(ramp, dimensions=(axis,))
@@ -197,11 +197,11 @@ def _reflected(x: Array, axis: int, before: int, after: int, symmetric: bool, od
         back = min(after, step)
         left = right = None
         if front:
-            edge = part(x, axis, 0, 1)
-            left = 2 * edge - ops.rev(part(x, axis, offset, offset + front), dimensions=(axis,))
+            edge = slice_axis(x, axis, 0, 1)
+            left = 2 * edge - ops.rev(slice_axis(x, axis, offset, offset + front), dimensions=(axis,))
         if back:
-            edge = part(x, axis, size - 1, size)
-            right = 2 * edge - ops.rev(part(x, axis, size - offset - back, size - offset), dimensions=(axis,))
+            edge = slice_axis(x, axis, size - 1, size)
+            right = 2 * edge - ops.rev(slice_axis(x, axis, size - offset - back, size - offset), dimensions=(axis,))
         x = _joined(x, axis, left, right)
         before -= front
         after -= back
@@ -218,7 +218,7 @@ def _statistic(x: Array, axis: int, before: int, after: int, mode: str, lengths:
         k = n if length is None else np.minimum(int(length), n)
         if k == 0:
             raise ValueError(f"stat_length of 0 yields no value for padding with mode {mode!r}")
-        taken = part(x, axis, 0, int(k)) if front else part(x, axis, n - int(k), n)
+        taken = slice_axis(x, axis, 0, int(k)) if front else slice_axis(x, axis, n - int(k), n)
         y = function(taken, axis, keepdims=True)
         if x.dtype in dtypes.INTEGER and mode in ("mean", "median"):
             y = rint(y)

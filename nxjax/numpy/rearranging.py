@@ -24,7 +24,7 @@ from nxjax.numpy.promotion import (
     static_int,
     widen_index,
 )
-from nxjax.numpy.shapes import broadcast_to, own, part, ravel, reshape, swapaxes
+from nxjax.numpy.shapes import broadcast_to, own, ravel, reshape, slice_axis, swapaxes
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, ShardingLike
@@ -134,7 +134,7 @@ def _rolled(x: Array, by: Any, axis: int) -> Array:
         start = -int(by if not isinstance(by, Array) else by.numpy()) % n  # type: ignore[attr-defined]
         if start == 0:
             return x
-        return ops.concatenate(part(x, axis, start, n), part(x, axis, 0, start), dimension=axis)
+        return ops.concatenate(slice_axis(x, axis, start, n), slice_axis(x, axis, 0, start), dimension=axis)
     by = trunc(by) if by.dtype in dtypes.FLOAT else by  # as int() does with what is known
     twice = ops.concatenate(x, x, dimension=axis)
     zero = wrap(np.asarray(0, np.int32))
@@ -246,4 +246,4 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     total = math.prod(sizes)
     if x.size == 0:
         return filled(sizes, 0, x.dtype)
-    return reshape(part(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)
+    return reshape(slice_axis(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)

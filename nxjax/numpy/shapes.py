@@ -334,7 +334,7 @@ atleast_2d = _atleast("atleast_2d", 2, "jnp.arange(3)", "Array([[0, 1, 2]], dtyp
 atleast_3d = _atleast("atleast_3d", 3, "jnp.array([1, 2])", "Array([[[1],\n        [2]]], dtype=int32)")
 
 
-def part(x: Array, axis: int, start: int, stop: int) -> Array:
+def slice_axis(x: Array, axis: int, start: int, stop: int) -> Array:
     """``x[start:stop]`` along one axis."""
     return ops.slice(
         x,
@@ -357,7 +357,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Array, ...]:
         raise ShapeError("unstack: needs an axis to take apart", got=v.type)
     i = as_axis("unstack", axis, v.ndim)
     sizes = (*v.shape[:i], *v.shape[i + 1 :])
-    return tuple(ops.reshape(part(v, i, k, k + 1), shape=sizes) for k in range(v.shape[i]))
+    return tuple(ops.reshape(slice_axis(v, i, k, k + 1), shape=sizes) for k in range(v.shape[i]))
 
 
 # Older pickles look for them here.

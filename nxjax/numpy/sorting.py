@@ -32,7 +32,7 @@ from nxjax.numpy.reductions import min as min_
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.reductions import wide
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import part, ravel
+from nxjax.numpy.shapes import ravel, slice_axis
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
@@ -160,7 +160,9 @@ def partition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     n = x.shape[i]
     kth = as_axis("partition", kth, n)
     y = sort(x, i)
-    return ops.concatenate(part(y, i, 0, kth + 1), ops.rev(part(y, i, kth + 1, n), dimensions=(i,)), dimension=i)
+    return ops.concatenate(
+        slice_axis(y, i, 0, kth + 1), ops.rev(slice_axis(y, i, kth + 1, n), dimensions=(i,)), dimension=i
+    )
 
 
 @example("jnp.array([5, 1, 4, 2]), 1", "Array([1, 3, 0, 2], dtype=int32)")
@@ -173,7 +175,7 @@ def argpartition(a: ArrayLike, kth: int, axis: int = -1) -> Array:
     n = x.shape[i]
     kth = as_axis("argpartition", kth, n)
     order = argsort(x, i, dtype=dtypes.int32 if n <= 2**31 else dtypes.int64)  # as JAX's, 32 bits where they do
-    return ops.concatenate(part(order, i, 0, kth + 1), sort(part(order, i, kth + 1, n), i), dimension=i)
+    return ops.concatenate(slice_axis(order, i, 0, kth + 1), sort(slice_axis(order, i, kth + 1, n), i), dimension=i)
 
 
 def searchsorted(

@@ -36,7 +36,7 @@ from nxjax.ops.compare import eq
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_max, reduce_min, reduce_sum
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.axes import UnboundAxisError
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
@@ -81,7 +81,7 @@ class CollectiveOp(Op):
 
 def rows(x: Array, places: Iterable[int]) -> Array:
     """Rows of ``x`` along dimension 0, in this order."""
-    return concatenate(*(part(x, 0, i, i + 1) for i in places), dimension=0)
+    return concatenate(*(slice_axis(x, 0, i, i + 1) for i in places), dimension=0)
 
 
 def per_group(
@@ -357,7 +357,7 @@ class Ppermute(LinearOp, CollectiveOp):
         source = {target: s for s, target in perm}
         nothing = zeros(ArrayType((1, *x.shape[1:]), x.dtype))
         found = (source.get(target) for target in range(size))
-        rows = (nothing if s is None else part(x, 0, s, s + 1) for s in found)
+        rows = (nothing if s is None else slice_axis(x, 0, s, s + 1) for s in found)
         return concatenate(*rows, dimension=0), 0
 
     def transpose(

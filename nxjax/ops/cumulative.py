@@ -23,7 +23,7 @@ from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.elementary import exp, log
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
@@ -178,7 +178,7 @@ def _summed(x: NDArray, axis: int) -> NDArray:
 
 
 def parts(xs: Arrays, axis: int, start: int, stop: int, stride: int = 1) -> list[Array]:
-    return [part(x, axis, start, stop, stride) for x in xs]
+    return [slice_axis(x, axis, start, stop, stride) for x in xs]
 
 
 @final

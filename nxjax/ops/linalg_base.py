@@ -23,7 +23,7 @@ from nxjax.ops.dot import Precision, dot_general
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, part, zero
+from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad, slice_axis, zero
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.dtypes import DType
@@ -159,7 +159,7 @@ def resized(x: Array, m: int, n: int) -> Array:
 
 def sub_columns(x: Array, start: int) -> Array:
     """The columns of matrices from ``start`` on."""
-    return part(x, x.ndim - 1, start, x.shape[-1])
+    return slice_axis(x, x.ndim - 1, start, x.shape[-1])
 
 
 def diagonal(x: Array) -> Array:

@@ -46,7 +46,7 @@ from nxjax.ops.quant_traced import (
 from nxjax.ops.rounding import AWAY_FROM_ZERO, TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import part
+from nxjax.ops.slicing import slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
@@ -439,7 +439,7 @@ def _exact_conv(x: Array, w: Array, largest: int, **params: Any) -> Array:
         if features > step:
             stop = min(start + step, features)
             part_x = _features(x, numbers.lhs_spec[1], start, stop, groups)
-            part_w = part(w, numbers.rhs_spec[1], start, stop)
+            part_w = slice_axis(w, numbers.rhs_spec[1], start, stop)
         found = cast(conv_general_dilated(part_x, part_w, batch_group_count=1, precision=EXACT, **params), dtypes.int64)
         acc = found if acc is None else add(acc, found)
     assert acc is not None
@@ -449,10 +449,10 @@ def _exact_conv(x: Array, w: Array, largest: int, **params: Any) -> Array:
 def _features(x: Array, axis: int, start: int, stop: int, groups: int) -> Array:
     """Features [start, stop) of each group."""
     if groups == 1:
-        return part(x, axis, start, stop)
+        return slice_axis(x, axis, start, stop)
     shape = x.shape
     grouped = reshape(x, shape=(*shape[:axis], groups, shape[axis] // groups, *shape[axis + 1 :]))
-    rows = part(grouped, axis + 1, start, stop)
+    rows = slice_axis(grouped, axis + 1, start, stop)
     return reshape(rows, shape=(*shape[:axis], groups * (stop - start), *shape[axis + 1 :]))
 
 

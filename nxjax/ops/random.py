@@ -30,7 +30,7 @@ from nxjax.ops.bitwise import and_, or_, shift_left, shift_right_logical, xor
 from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op
 from nxjax.trace.dtypes import DType
@@ -106,7 +106,7 @@ def _split_words(keys: Array, shape: Shape) -> tuple[Array, Array]:
     n = keys.ndim
     found: list[Array] = []
     for i in range(2):
-        word = reshape(part(words, n, i, i + 1), shape=keys.shape)
+        word = reshape(slice_axis(words, n, i, i + 1), shape=keys.shape)
         if shape:
             word = broadcast_in_dim(word, shape=(*keys.shape, *shape), broadcast_dimensions=tuple(range(n)))
         found.append(word)

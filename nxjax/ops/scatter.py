@@ -48,7 +48,7 @@ from nxjax.ops.indexing import (
 from nxjax.ops.reduce import balanced, scaled, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
@@ -294,7 +294,7 @@ class ScatterMul(Scatter):
         own, factor = flat(updates), flat(read(x, indices, updates, params))
         place = iota(dtype=word, shape=(n,), dimension=0)
         met, own, factor, place = sort(met, own, factor, place, dimension=0, num_keys=1)
-        shift = lambda v, k: (part(v, 0, 0, n - k), part(v, 0, k, n))
+        shift = lambda v, k: (slice_axis(v, 0, 0, n - k), slice_axis(v, 0, k, n))
 
         def same_run(k: int, values: Array) -> Array:
             """``values`` where elements that are ``k`` apart are met by one another's updates, and 1 elsewhere."""
@@ -302,17 +302,17 @@ class ScatterMul(Scatter):
 
         own, powers = balanced(own)
         factor, power = (reshape(v, shape=(n,)) for v in balanced(reshape(factor, shape=(n, 1))))
-        one = like(part(own, 0, 0, 1), 1)
+        one = like(slice_axis(own, 0, 0, 1), 1)
         # The first of a run meets the operand's element itself.
         first = concatenate(constant(True, dtypes.bool_, (1,)), ne(*shift(met, 1)), dimension=0)
-        before = select_n(first, concatenate(one, part(own, 0, 0, n - 1), dimension=0), factor)
-        after = concatenate(same_run(1, part(own, 0, 1, n)), one, dimension=0)
+        before = select_n(first, concatenate(one, slice_axis(own, 0, 0, n - 1), dimension=0), factor)
+        after = concatenate(same_run(1, slice_axis(own, 0, 1, n)), one, dimension=0)
         k = 1
         while k < n:
             low, high = shift(before, k)
-            before = concatenate(part(before, 0, 0, k), mul(same_run(k, low), high), dimension=0)
+            before = concatenate(slice_axis(before, 0, 0, k), mul(same_run(k, low), high), dimension=0)
             low, high = shift(after, k)
-            after = concatenate(mul(low, same_run(k, high)), part(after, 0, n - k, n), dimension=0)
+            after = concatenate(mul(low, same_run(k, high)), slice_axis(after, 0, n - k, n), dimension=0)
             k *= 2
         found = sort(place, mul(before, after), powers, power, dimension=0, num_keys=1)
         others, powers, power = (reshape(v, shape=updates.shape) for v in found[1:])

@@ -129,7 +129,7 @@ class Slice(Moves, LinearOp):
         return b.op("stablehlo.slice", (x,), out, attrs)
 
 
-def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
+def slice_axis(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
     """``x[start:stop:stride]`` along ``axis``."""
     return slice(
         x,
@@ -141,7 +141,7 @@ def part(x: Array, axis: int, start: int, stop: int, stride: int = 1) -> Array:
 
 def row(x: Array, i: int) -> Array:
     """``x[i]``"""
-    return reshape(part(x, 0, i, i + 1), shape=x.shape[1:])
+    return reshape(slice_axis(x, 0, i, i + 1), shape=x.shape[1:])
 
 
 def zero(x: Array | UndefinedPrimal) -> Array:

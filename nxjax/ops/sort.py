@@ -28,7 +28,7 @@ from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMod
 from nxjax.ops.indexing import gather
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import part
+from nxjax.ops.slicing import slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
@@ -257,7 +257,7 @@ class TopK(KeepsAxis):
         index = iota(dtype=dtypes.int32, shape=x.shape, dimension=axis)
         # Complementing bits turns the order of integers round.
         _, values, order = sort(not_(key), x, index, dimension=axis, is_stable=True, num_keys=1)
-        return part(values, axis, 0, k), part(order, axis, 0, k)
+        return slice_axis(values, axis, 0, k), slice_axis(order, axis, 0, k)
 
     def stablehlo(self, b: Any, out: Any, x: Any, /, *, k: int, axis: int) -> Any:
         last = out[0].ndim - 1

@@ -15,7 +15,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.indexing import gather
 from nxjax.ops.scatter import SCATTERS
 from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, part
+from nxjax.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, Op
@@ -112,7 +112,7 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> Check 
 
     def check(xs: Arrays, _: Arrays) -> tuple[Array, Arrays]:
         table = xs[1]
-        at = [part(table, table.ndim - 1, k, k + 1) for k in range(len(axes))]
+        at = [slice_axis(table, table.ndim - 1, k, k + 1) for k in range(len(axes))]
         return _out_of_bounds([(x, d, shape[d], shape[d] - window[d]) for x, d in zip(at, axes, strict=True)])
 
     return check

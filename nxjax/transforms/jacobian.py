@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.shape import reshape, transpose
-from nxjax.ops.slicing import part
+from nxjax.ops.slicing import slice_axis
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Arrays
@@ -106,7 +106,7 @@ def jacrev(
 
         def rows_of(k: int) -> Any:
             found = [
-                reshape(part(c, 0, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
+                reshape(slice_axis(c, 0, int(starts[k]), int(starts[k + 1])), shape=(*ys[k].shape, *c.shape[1:]))
                 for c in columns
             ]
             return _single(tree.unflatten(in_def, found), argnums)
@@ -162,7 +162,7 @@ def _argument_tree(in_def: tree.TreeDef, xs: Arrays, whole: Array, argnums: int 
     parts: list[Array] = []
     start = 0
     for x in xs:
-        columns = part(whole, len(lead), start, start + x.size)
+        columns = slice_axis(whole, len(lead), start, start + x.size)
         parts.append(reshape(columns, shape=(*lead, *x.shape)))
         start += x.size
     return _single(tree.unflatten(in_def, parts), argnums)

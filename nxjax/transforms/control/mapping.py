@@ -9,7 +9,7 @@ from nxjax.errors import AxisError, ParameterError, ShapeError
 from nxjax.ops.base import check_axis
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.shape import reshape, rev
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.trace import tree
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
@@ -49,11 +49,13 @@ def map(f: Callable[[Any], Any], xs: PyTree, *, batch_size: int | None = None) -
     full, rest = divmod(n, batch_size)
     parts: list[Any] = []
     if full:
-        blocks = [reshape(part(x, 0, 0, full * batch_size), shape=(full, batch_size, *x.shape[1:])) for x in values]
+        blocks = [
+            reshape(slice_axis(x, 0, 0, full * batch_size), shape=(full, batch_size, *x.shape[1:])) for x in values
+        ]
         ys = map(vmap(f), tree.unflatten(treedef, blocks))
         parts.append(tree.map(lambda y: reshape(y, shape=(full * batch_size, *y.shape[2:])), ys))
     if rest or not full:
-        parts.append(vmap(f)(tree.unflatten(treedef, [part(x, 0, full * batch_size, n) for x in values])))
+        parts.append(vmap(f)(tree.unflatten(treedef, [slice_axis(x, 0, full * batch_size, n) for x in values])))
     return parts[0] if len(parts) == 1 else tree.map(lambda *ys: concatenate(*ys, dimension=0), *parts)
 
 
@@ -107,16 +109,16 @@ def _prefixes(combine: Callable[[Arrays, Arrays], list[Array]], xs: Arrays, d: i
     n = xs[0].shape[d]
     if n < 2:
         return list(xs)
-    evens = [part(x, d, 0, n, 2) for x in xs]
-    odds = [part(x, d, 1, n, 2) for x in xs]
-    pairs = combine([part(x, d, 0, n // 2) for x in evens], odds)
+    evens = [slice_axis(x, d, 0, n, 2) for x in xs]
+    odds = [slice_axis(x, d, 1, n, 2) for x in xs]
+    pairs = combine([slice_axis(x, d, 0, n // 2) for x in evens], odds)
     at_odds = _prefixes(combine, pairs, d)
-    firsts = [part(x, d, 0, 1) for x in xs]
+    firsts = [slice_axis(x, d, 0, 1) for x in xs]
     if n == 2:
         at_evens = firsts
     else:
-        before = [part(x, d, 0, (n - 1) // 2) for x in at_odds]
-        later = combine(before, [part(x, d, 1, (n + 1) // 2) for x in evens])
+        before = [slice_axis(x, d, 0, (n - 1) // 2) for x in at_odds]
+        later = combine(before, [slice_axis(x, d, 1, (n + 1) // 2) for x in evens])
         at_evens = [concatenate(a, b, dimension=d) for a, b in zip(firsts, later, strict=True)]
     return [_interleaved(a, b, d) for a, b in zip(at_evens, at_odds, strict=True)]
 
@@ -125,9 +127,9 @@ def _interleaved(a: Array, b: Array, d: int) -> Array:
     """a0 b0 a1 b1 ...; ``a`` has as many elements as ``b``, or one more."""
     m = b.shape[d]
     lead, tail = a.shape[:d], a.shape[d + 1 :]
-    columns = [reshape(part(x, d, 0, m), shape=(*lead, m, 1, *tail)) for x in (a, b)]
+    columns = [reshape(slice_axis(x, d, 0, m), shape=(*lead, m, 1, *tail)) for x in (a, b)]
     joined = reshape(concatenate(*columns, dimension=d + 1), shape=(*lead, 2 * m, *tail))
-    return joined if a.shape[d] == m else concatenate(joined, part(a, d, m, m + 1), dimension=d)
+    return joined if a.shape[d] == m else concatenate(joined, slice_axis(a, d, m, m + 1), dimension=d)
 
 
 def _flipped(x: Array, d: int) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.errors import DtypeError
 from nxjax.ops.base import check_counted_axes, equal_shapes, eval_by_expand, require
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.ops.slicing import concatenate, part
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.trace.core import Array, Arrays, Op
 from nxjax.trace.program import Program, run
 from nxjax.trace.types import ArrayType
@@ -68,11 +68,12 @@ class Reduce(Op):
         while count > 1:
             even = count - count % 2
             joined = _combined(
-                computation, [part(x, 0, 0, even, 2) for x in rows], [part(x, 0, 1, even, 2) for x in rows]
+                computation, [slice_axis(x, 0, 0, even, 2) for x in rows], [slice_axis(x, 0, 1, even, 2) for x in rows]
             )
             if count % 2:
                 joined = [
-                    concatenate(y, part(x, 0, even, count), dimension=0) for y, x in zip(joined, rows, strict=True)
+                    concatenate(y, slice_axis(x, 0, even, count), dimension=0)
+                    for y, x in zip(joined, rows, strict=True)
                 ]
             rows, count = joined, count // 2 + count % 2
         totals: list[Array] = [broadcast_in_dim(s, shape=(1, size), broadcast_dimensions=()) for s in starts]
