@@ -16,7 +16,7 @@ from nxjax.numpy.promotion import (
     as_operand,
     as_shape,
     broadcast_to_shape,
-    concrete,
+    concrete_or_error,
     convert,
     full_like,
     static_int,
@@ -269,7 +269,7 @@ def ix_(*args: ArrayLike) -> tuple[Array, ...]:
         if x.ndim != 1:
             raise ValueError(f"Arguments to jax.numpy.ix_ must be 1-dimensional, got shape {x.shape}")
         if x.dtype == dtypes.bool_:
-            x = wrap(np.flatnonzero(concrete("ix_", x)).astype(dtypes.as_dtype(int)))
+            x = wrap(np.flatnonzero(concrete_or_error("ix_", x)).astype(dtypes.as_dtype(int)))
         out.append(ops.reshape(x, shape=tuple(x.size if d == i else 1 for d in range(n))))
     return tuple(out)
 

@@ -20,7 +20,7 @@ from nxjax.numpy.promotion import (
     broadcast,
     broadcast_shape,
     broadcast_to_shape,
-    concrete,
+    concrete_or_error,
     convert,
     no_out,
     widen_index,
@@ -288,7 +288,7 @@ def ravel_multi_index(
             raise TypeError("only int indices permitted")
     if mode == "raise":
         for c, n in zip(columns, sizes, strict=True):
-            data = concrete("ravel_multi_index", c, 'mode="raise" looks at it; or give mode="clip" or "wrap"')
+            data = concrete_or_error("ravel_multi_index", c, 'mode="raise" looks at it; or give mode="clip" or "wrap"')
             if data.size and (data.min() < 0 or data.max() >= n):
                 raise ValueError("invalid entry in coords array")
     elif mode == "clip":

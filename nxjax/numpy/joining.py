@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.indexing import take
-from nxjax.numpy.promotion import along, as_axis, as_operand, concrete, convert, no_out, promote, static_int
+from nxjax.numpy.promotion import along, as_axis, as_operand, concrete_or_error, convert, no_out, promote, static_int
 from nxjax.numpy.shapes import (
     atleast_1d,
     atleast_2d,
@@ -185,10 +185,10 @@ def _split(name: str, ary: Any, indices_or_sections: Any, axis: Any, uneven: boo
     i = as_axis(name, axis, x.ndim)
     n = x.shape[i]
     spec = indices_or_sections
-    if isinstance(spec, (list, tuple)) or np.ndim(concrete(name, spec)):
+    if isinstance(spec, (list, tuple)) or np.ndim(concrete_or_error(name, spec)):
         cuts = [min(max(c + n if c < 0 else c, 0), n) for c in (static_int(name, c) for c in spec)]
     else:
-        number = concrete(name, spec)
+        number = concrete_or_error(name, spec)
         sections = int(number) if isinstance(spec, float) or number.dtype.kind == "f" else static_int(name, number)
         if sections <= 0:
             raise ParameterError(f"{name}: number of sections must be larger than 0", got=sections)
@@ -283,7 +283,7 @@ def delete(
         keep = np.ones(n, bool)
         keep[obj] = False
     else:
-        where = concrete("delete", obj, "it decides the length of the result")
+        where = concrete_or_error("delete", obj, "it decides the length of the result")
         keep = np.ones(n, bool)
         if where.dtype == bool:
             if where.shape != (n,):
@@ -325,7 +325,7 @@ def insert(arr: ArrayLike, obj: ArrayLike | Sequence[int] | slice, values: Array
     if isinstance(obj, slice):
         where = np.arange(n)[obj]
     else:
-        where = concrete("insert", obj, "it decides the order of the result")
+        where = concrete_or_error("insert", obj, "it decides the order of the result")
         where = np.flatnonzero(where) if where.dtype == bool else where
     scalar_place = where.ndim == 0
     where = np.atleast_1d(where).astype(np.int64)
@@ -363,7 +363,7 @@ def insert(arr: ArrayLike, obj: ArrayLike | Sequence[int] | slice, values: Array
 def trim_zeros(filt: ArrayLike | Sequence[Any], trim: str = "fb", axis: int | Sequence[int] | None = None) -> Array:
     """Without leading (``f``) and trailing (``b``) zeros, along ``axis`` or all axes."""
     x = as_operand(filt, "trim_zeros")
-    nonzero = np.argwhere(concrete("trim_zeros", x) != 0)
+    nonzero = np.argwhere(concrete_or_error("trim_zeros", x) != 0)
     axes = range(x.ndim) if axis is None else [as_axis("trim_zeros", a, x.ndim) for a in np.atleast_1d(axis)]
     for i in axes:
         first = int(nonzero[:, i].min()) if len(nonzero) and "f" in trim.lower() else 0

@@ -11,7 +11,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.functional import apply_along_axis
 from nxjax.numpy.indexing import take
 from nxjax.numpy.powers import rint
-from nxjax.numpy.promotion import as_operand, concrete, convert
+from nxjax.numpy.promotion import as_operand, concrete_or_error, convert
 from nxjax.numpy.ranges import linspace
 from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import mean
@@ -89,7 +89,10 @@ def pad(
         for axis, w in pad_width.items():
             rows[axis] = tuple(w) if isinstance(w, (tuple, list)) else (w, w)
         pad_width = rows
-    widths = [(int(concrete("pad", a)), int(concrete("pad", b))) for a, b in _pairs(pad_width, x.ndim, "pad_width")]
+    widths = [
+        (int(concrete_or_error("pad", a)), int(concrete_or_error("pad", b)))
+        for a, b in _pairs(pad_width, x.ndim, "pad_width")
+    ]
     if any(
         np.asarray(w).dtype.kind == "f"
         for w in np.asarray(pad_width, dtype=object).ravel()

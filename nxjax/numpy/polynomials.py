@@ -21,7 +21,7 @@ from nxjax.numpy.promotion import (
     as_operand,
     broadcast_shape,
     broadcast_to_shape,
-    concrete,
+    concrete_or_error,
     convert,
     promote,
     promote_inexact,
@@ -115,7 +115,7 @@ def polydiv(u: ArrayLike, v: ArrayLike, *, trim_leading_zeros: bool = False) -> 
         q = q.at[k].set(d)
         x = x.at[k : k + n + 1].add(-d * y)
     if trim_leading_zeros:  # what rounding leaves is zero, too
-        tiny = np.abs(concrete("polydiv", x)) < math.sqrt(float(dtypes.float_info(x.dtype).eps))
+        tiny = np.abs(concrete_or_error("polydiv", x)) < math.sqrt(float(dtypes.float_info(x.dtype).eps))
         x = x[int(np.argmin(tiny)) :]
     return q, x
 
@@ -283,7 +283,9 @@ def roots(p: ArrayLike, *, strip_zeros: bool = True) -> Array:
         return wrap(np.zeros(0, complex_))
     zeros = 0
     if strip_zeros:
-        nonzero = np.flatnonzero(concrete("roots", c, "leading zeros are looked for; or give strip_zeros=False") != 0)
+        nonzero = np.flatnonzero(
+            concrete_or_error("roots", c, "leading zeros are looked for; or give strip_zeros=False") != 0
+        )
         if not len(nonzero):
             return wrap(np.zeros(0, complex_))
         zeros = c.shape[0] - 1 - int(nonzero[-1])

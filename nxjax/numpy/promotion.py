@@ -237,7 +237,9 @@ def check_choice(what: str, given: Any, *allowed: Any) -> None:
         raise ParameterError(what, got=repr(given), expected=f"{', '.join(most)} or {last}")
 
 
-def concrete(where: str, x: Any, why: str = "its value decides the shape of the result") -> np.ndarray[Any, Any]:
+def concrete_or_error(
+    where: str, x: Any, why: str = "its value decides the shape of the result"
+) -> np.ndarray[Any, Any]:
     """The elements of ``x``, which must not be traced; of `grad` outside of `jit` the values are known."""
     x = known(x)
     if isinstance(x, Tracer):
@@ -259,7 +261,7 @@ def as_shape(where: str, shape: Any) -> Shape:
             fix="mark the argument as static: nx.jit(f, static_argnums=...)",
         )
     if isinstance(shape, (np.ndarray, DeviceArray)):
-        shape = concrete(where, shape).tolist()
+        shape = concrete_or_error(where, shape).tolist()
     if not isinstance(shape, (tuple, list)):
         try:
             shape = (operator.index(shape),)

@@ -19,7 +19,7 @@ from nxjax.numpy.promotion import (
     as_operand,
     as_shape,
     broadcast,
-    concrete,
+    concrete_or_error,
     convert,
     promote_inexact,
     result_type_of,
@@ -70,7 +70,7 @@ def arange(
     """
     given = [x for x in (start, stop, step) if x is not None]
     for x in given:
-        concrete("arange", x, "it decides the length")
+        concrete_or_error("arange", x, "it decides the length")
         if np.ndim(x if not isinstance(x, Array) else x.numpy()):  # type: ignore[attr-defined]
             raise ShapeError("arange: bounds are scalars", got=np.shape(x))
     wanted = result_type(*given) if dtype is None else dtypes.as_dtype(dtype)

@@ -19,7 +19,7 @@ from nxjax.numpy.promotion import (
     as_axis,
     as_operand,
     as_shape,
-    concrete,
+    concrete_or_error,
     convert,
     static_int,
     widen_index,
@@ -209,7 +209,7 @@ def repeat(
             where = _cut(where, total_repeat_length, n)
         return jnp.take(x, where.astype(np.int32), axis=i)
     if total_repeat_length is None:
-        concrete("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
+        concrete_or_error("repeat", repeats, "the counts decide the length of the result; or give total_repeat_length=")
     counts_v = widen_index(broadcast_to(repeats, (n,)))
     if not n:
         return x

@@ -19,7 +19,7 @@ from nxjax.numpy.promotion import (
     as_operand,
     broadcast,
     broadcast_to_shape,
-    concrete,
+    concrete_or_error,
     convert,
     index_dtype,
     promote,
@@ -165,7 +165,7 @@ def choose(a: ArrayLike, choices: Sequence[ArrayLike] | Array, out: None = None,
     n = len(items)
     index, *items = broadcast("choose", index, *items)
     if mode == "raise":
-        data = concrete("choose", index, 'mode="raise" looks at it; or give mode="clip" or "wrap"')
+        data = concrete_or_error("choose", index, 'mode="raise" looks at it; or give mode="clip" or "wrap"')
         if data.size and (data.min() < 0 or data.max() >= n):
             raise ValueError("invalid entry in choice array")
     elif mode == "wrap":
@@ -217,7 +217,7 @@ def compress(
     x, i = along("compress", x, axis)
     n = min(c.shape[0], x.shape[i])
     if size is None:
-        kept = np.flatnonzero(concrete("compress", c, "it decides the length of the result; or give size="))
+        kept = np.flatnonzero(concrete_or_error("compress", c, "it decides the length of the result; or give size="))
         if kept.size and kept.max() >= x.shape[i]:
             raise ValueError("condition contains entries that are out of bounds")
         return jnp.take(x, kept.astype(np.int32), axis=i)
@@ -246,7 +246,10 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | No
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
     if not isinstance(x, Tracer):
-        found = [i.astype(index_dtype(n - 1)) for i, n in zip(np.nonzero(concrete("nonzero", x)), x.shape, strict=True)]
+        found = [
+            i.astype(index_dtype(n - 1))
+            for i, n in zip(np.nonzero(concrete_or_error("nonzero", x)), x.shape, strict=True)
+        ]
         if size is None:
             return tuple(wrap(i) for i in found)
         fills = _fills(fill_value, x.ndim)
@@ -254,7 +257,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | No
             size = static_int("nonzero", size)
             return tuple(wrap(_sized(i, size, f)) for i, f in zip(found, fills, strict=True))
     if size is None:
-        concrete("nonzero", x, "it decides the length of the result; or give size=")
+        concrete_or_error("nonzero", x, "it decides the length of the result; or give size=")
     size = static_int("nonzero", size)
 
     fills = _fills(fill_value, x.ndim)

@@ -13,7 +13,7 @@ from nxjax.numpy.creation import filled, full, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
-from nxjax.numpy.promotion import along, as_operand, concrete, convert, promote, static_int
+from nxjax.numpy.promotion import along, as_operand, concrete_or_error, convert, promote, static_int
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.reductions import cumsum
 from nxjax.numpy.reductions import max as max_
@@ -87,7 +87,7 @@ def unique(
     """
     x = as_operand(ar, "unique")
     if size is None and isinstance(x, Tracer):
-        x = wrap(concrete("unique", x, "it decides the length of the result; or give size="), x.type.weak)
+        x = wrap(concrete_or_error("unique", x, "it decides the length of the result; or give size="), x.type.weak)
     shape = x.shape
     flat, i = along("unique", x, axis)
     rows = _rows(flat, i)

@@ -17,7 +17,7 @@ from nxjax.numpy.promotion import (
     as_shape,
     broadcast_shape,
     broadcast_to_shape,
-    concrete,
+    concrete_or_error,
     static_int,
 )
 from nxjax.ops import vocabulary as ops
@@ -103,8 +103,8 @@ def reshape(
 def _resolved(x: Array, shape: Any) -> Shape:
     if isinstance(shape, (tuple, list)):
         sizes = list(shape)
-    elif isinstance(shape, (np.ndarray, Array)) and np.ndim(concrete("reshape", shape)):
-        sizes = concrete("reshape", shape).tolist()
+    elif isinstance(shape, (np.ndarray, Array)) and np.ndim(concrete_or_error("reshape", shape)):
+        sizes = concrete_or_error("reshape", shape).tolist()
     else:
         sizes = [shape]
     if any(isinstance(n, Tracer) for n in sizes):

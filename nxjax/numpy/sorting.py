@@ -18,7 +18,7 @@ from nxjax.numpy.promotion import (
     along,
     as_axis,
     as_operand,
-    concrete,
+    concrete_or_error,
     convert,
     full_like,
     index_dtype,
@@ -297,7 +297,7 @@ def bincount(
         raise ShapeError("only 1-dimensional input supported.", got=v.type)
     least = static_int("bincount", minlength)
     if length is None:
-        data = concrete("bincount", v, "the largest element is the length of the result; or give length=")
+        data = concrete_or_error("bincount", v, "the largest element is the length of the result; or give length=")
         length = max(least, max(int(data.max()), 0) + 1 if data.size else 0)
     else:
         length = static_int("bincount", length)

@@ -14,7 +14,7 @@ from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.methods import known
-from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete, convert, no_out
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete_or_error, convert, no_out
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
 from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
@@ -260,7 +260,7 @@ class ufunc:
 
         longest = n
         if not isinstance(known(starts), Tracer) and starts.size:
-            longest = int(np.max(np.diff(np.append(concrete("reduceat", starts), n))))
+            longest = int(np.max(np.diff(np.append(concrete_or_error("reduceat", starts), n))))
         # Of all pieces their second elements, then their third ones, ...
         first = rows.at[starts].get(mode="fill")
         return moveaxis(fori_loop(1, max(longest, 1), step, first), 0, i)

@@ -42,7 +42,7 @@ from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.control.while_loop import while_loop, while_op
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.shard_map_op import manual_axes_context, shard_map_op
 
 
@@ -288,7 +288,7 @@ def checked(
     """``fun``'s result, and the state of its sites."""
     leaves, in_def = tree.flatten((args, kwargs))
     values = [as_value(x, "checkify") for x in leaves]
-    flat = Flat(lambda args, kwargs: fun(*args, **kwargs), in_def)
+    flat = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), in_def)
     program = stage(flat, [x.type for x in values], name_of(fun, ""))
     plan = plan_checks(program, wanted)
     ys, state = walk(plan, values, initial_state(plan.sites), 0)

@@ -27,7 +27,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import (
     Mask,
@@ -201,7 +201,7 @@ def checkpoint(
 
         if is_eager(leaves):
             return called(*tree.unflatten(treedef, xs))
-        flat = Flat(called, treedef)
+        flat = FlatFunction(called, treedef)
         program = stage(flat, [x.type for x in xs], name, tree.path_names((given, arrays), "arguments"))
         hoisted, consts = program.hoist_consts()
         out = checkpoint_op(*consts, *xs, program=hoisted, prevent_cse=prevent_cse, policy=policy, differentiated=False)
@@ -227,7 +227,7 @@ def saved_residuals(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> list[
     leaves, treedef = tree.flatten((args, kwargs))
     values = [as_value(x, "saved_residuals") for x in leaves]
     found: list[ArrayType] = []
-    inner = Flat(lambda args, kwargs: fun(*args, **kwargs), treedef)
+    inner = FlatFunction(lambda args, kwargs: fun(*args, **kwargs), treedef)
 
     def flat(*xs: Array) -> Arrays:
         varying = [dtypes.is_differentiable(x.dtype) for x in xs]

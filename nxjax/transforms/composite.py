@@ -11,7 +11,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Arrays, Op, Tangents
 from nxjax.trace.stage import stage
 from nxjax.transforms.call import ProgramCall
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 
 
 @final
@@ -41,7 +41,7 @@ def composite_call(
     """``function(*args)`` as one equation."""
     leaves, in_def = tree.flatten(args)
     xs = [as_value(x, f"composite {name}") for x in leaves]
-    flat = Flat(function, in_def)
+    flat = FlatFunction(function, in_def)
     program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
     shown = tuple((key, repr(value)) for key, value in sorted(attributes.items()))
     ys = composite_op(*consts, *xs, program=program, name=name, version=version, attributes=shown)

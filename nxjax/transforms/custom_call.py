@@ -22,7 +22,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat
@@ -210,7 +210,7 @@ class CustomFunction(Generic[P, R]):
             rest = iter(given)
             return self.fun(*(a if i in nondiff else next(rest) for i, a in enumerate(full)))
 
-        flat = Flat(called, in_def)
+        flat = FlatFunction(called, in_def)
         names = tree.path_names(varying, "arguments")
         program, consts = stage(flat, [x.type for x in xs], self.__name__, names).hoist_consts()
         rule = self._rule(full, in_def)

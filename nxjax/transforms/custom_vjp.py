@@ -32,7 +32,7 @@ from nxjax.transforms.custom_call import (
     check_results,
     vmap_with_zeros,
 )
-from nxjax.transforms.has_aux import Flat, check_pair
+from nxjax.transforms.has_aux import FlatFunction, check_pair
 from nxjax.transforms.jvp import zero_tangent
 from nxjax.transforms.nested import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
@@ -426,7 +426,7 @@ register_pytree_node(
 
 def _closure(function: Callable[..., Any], arguments: tuple[Any, ...], name: str) -> _Closure:
     leaves, treedef = tree.flatten(arguments)
-    flat = Flat(function, treedef)
+    flat = FlatFunction(function, treedef)
     program, consts = stage(flat, [as_value(x, name).type for x in leaves], name).hoist_consts()
     return _Closure(program, flat.out_def, consts)
 

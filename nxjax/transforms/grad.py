@@ -19,7 +19,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.tree_partial import Partial
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import wraps
-from nxjax.transforms.has_aux import Flat, split_aux
+from nxjax.transforms.has_aux import FlatFunction, split_aux
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.transpose import backward_pass, flatten_cotangents
 
@@ -102,7 +102,7 @@ def value_and_grad(
     @api_boundary
     @wraps(fun)
     def with_gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
-        inner, picked = of_argnums(called, argnums, args, kwargs, "grad")
+        inner, picked = argnums_partial(called, argnums, args, kwargs, "grad")
         leaves, treedef = tree.flatten(picked)
         xs = [as_value(x, "grad") for x in leaves]
         for i, x in enumerate(xs):
@@ -170,7 +170,7 @@ def argnum_positions(where: str, argnums: int | Sequence[int], n: int) -> tuple[
     return found
 
 
-def of_argnums(
+def argnums_partial(
     fun: Callable[..., Any], argnums: int | Sequence[int], args: tuple[Any, ...], kwargs: dict[str, Any], where: str
 ) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """``fun`` as a function of the chosen arguments only, and those."""
@@ -273,7 +273,7 @@ def vjp(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False, reduce
     leaves, treedef = tree.flatten(primals)
     xs = [as_value(x, "vjp") for x in leaves]
     varying = [dtypes.is_differentiable(x.dtype) for x in xs]
-    flat = Flat(fun, treedef, has_aux)
+    flat = FlatFunction(fun, treedef, has_aux)
     ys, program, varies = linearize_flat(flat, xs, varying)
     y_def, n = flat.out_def, flat.count
     in_types, out_types, results = [x.type for x in xs], [y.type for y in ys[:n]], len(ys)

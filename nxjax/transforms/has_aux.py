@@ -29,7 +29,7 @@ def split_aux(aux: Any) -> tuple[list[Array], Callable[[Arrays], Any]]:
 
 
 @final
-class Flat:
+class FlatFunction:
     """``function`` on the leaves of its arguments, whose structure is ``in_def``, giving the leaves of its result.
 
     With ``has_aux`` it gives a pair; the arrays of the second entry come last.

@@ -14,7 +14,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Arrays
 from nxjax.trace.wrapping import wraps
-from nxjax.transforms.grad import is_single_argnum, of_argnums, vjp
+from nxjax.transforms.grad import argnums_partial, is_single_argnum, vjp
 from nxjax.transforms.jvp import jvp
 from nxjax.transforms.vmap import vmap
 
@@ -44,7 +44,7 @@ def jacfwd(
 
     @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacfwd")
+        inner, picked = argnums_partial(fun, argnums, args, kwargs, "jacfwd")
         leaves, in_def = tree.flatten(picked)
         xs = [as_value(x, "jacfwd") for x in leaves]
         for x in xs:
@@ -89,7 +89,7 @@ def jacrev(
 
     @wraps(fun)
     def jacobian(*args: Any, **kwargs: Any) -> Any:
-        inner, picked = of_argnums(fun, argnums, args, kwargs, "jacrev")
+        inner, picked = argnums_partial(fun, argnums, args, kwargs, "jacrev")
         leaves, in_def = tree.flatten(picked)
         for x in leaves:
             v = as_value(x, "jacrev")

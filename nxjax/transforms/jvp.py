@@ -23,7 +23,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array, Arrays, Op, Tangents, Trace, Tracer, current_trace, run_in_trace, use
 from nxjax.trace.scope import current_scope, current_source, replaying
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 
 R = TypeVar("R")
 
@@ -165,7 +165,7 @@ def jvp(fun: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]
     t_leaves = tree.flatten_up_to(treedef, tuple(tangents), "jvp: tangents")
     xs = [as_value(x, "jvp") for x in leaves]
     ts = [checked_tangent(x.type, t, name) for x, t, name in zip(xs, t_leaves, names, strict=True)]
-    flat = Flat(fun, treedef, has_aux)
+    flat = FlatFunction(fun, treedef, has_aux)
     ys, dys = jvp_flat(flat, xs, ts)
     y_def, n = flat.out_def, flat.count
     y = tree.unflatten(y_def, ys[:n])

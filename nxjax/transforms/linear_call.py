@@ -15,7 +15,7 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.call import ProgramCall
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.nested import Thread, batch_to_front, not_none_mask
 from nxjax.transforms.vmap import batch_program
 
@@ -166,7 +166,7 @@ def linear_call(
     linear, l_def = tree.flatten(linear_args)
     xs = [as_value(x, "linear_call") for x in (*residuals, *linear)]
     n = len(residuals)
-    flat = Flat(fun, tree.structure((residual_args, linear_args)))
+    flat = FlatFunction(fun, tree.structure((residual_args, linear_args)))
     name = name_of(fun)
     program, consts = stage(flat, [x.type for x in xs], name).hoist_consts()
 

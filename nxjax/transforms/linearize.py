@@ -18,7 +18,7 @@ from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, current_trace, run_in_trace
 from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
 from nxjax.transforms.nested import Mask, jvp_program
 from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
@@ -77,7 +77,7 @@ def linearize(fun: Callable[..., Any], *primals: PyTree, has_aux: bool = False) 
     names = tree.path_names(primals, "primals")
     xs = [as_value(x, "linearize") for x in leaves]
     varying = [dtypes.is_differentiable(x.dtype) for x in xs]
-    flat = Flat(fun, treedef, has_aux)
+    flat = FlatFunction(fun, treedef, has_aux)
     ys, program, varies = linearize_flat(flat, xs, varying)
     y_def, n = flat.out_def, flat.count
     ys, aux = ys[:n], ys[n:]

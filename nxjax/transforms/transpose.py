@@ -23,7 +23,7 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import stage
 from nxjax.trace.wrapping import name_of
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import DERIVATIVE
 
 
@@ -170,7 +170,7 @@ def linear_transpose(
     for t in types:
         if t.dtype not in dtypes.INEXACT:
             raise DtypeError("linear_transpose: arguments must be float or complex", got=t)
-    flat = Flat(fun, treedef)
+    flat = FlatFunction(fun, treedef)
     program = stage(flat, types, name_of(fun))
 
     def transpose(cts: Any) -> tuple[Any, ...]:

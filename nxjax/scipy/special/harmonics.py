@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.lax import complex as complex_of
-from nxjax.numpy.promotion import concrete, promote_inexact, static_int
+from nxjax.numpy.promotion import concrete_or_error, promote_inexact, static_int
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import fori_loop
@@ -69,7 +69,9 @@ def sph_harm_y(
     if diff_n is not None:
         raise NotImplementedError("The 'diff_n' argument to jax.scipy.special.sph_harm_y is not supported.")
     if n_max is None:
-        n_max = int(np.max(concrete("sph_harm_y", n, "the greatest degree decides the length of a loop; give n_max=")))
+        n_max = int(
+            np.max(concrete_or_error("sph_harm_y", n, "the greatest degree decides the length of a loop; give n_max="))
+        )
     top = static_int("sph_harm_y: n_max", n_max)
     theta, phi = promote_inexact("sph_harm_y", theta, phi)
     if not theta.ndim:

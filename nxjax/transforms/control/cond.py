@@ -33,7 +33,7 @@ from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
     Mask,
@@ -420,7 +420,7 @@ def _choose_branch(
     xs = [as_varying(as_value(x, where), vma) for x in leaves]
     types = [x.type for x in xs]
     arg_names = tree.path_names(operands, "operands")
-    flats = [Flat(f, treedef) for f in functions]
+    flats = [FlatFunction(f, treedef) for f in functions]
     programs = [stage(f, types, name_of(f.function, where), arg_names) for f in flats]
     out_def = _one_structure(where, names, [f.out_def for f in flats])
     paths = tree.path_names(tree.unflatten(out_def, range(out_def.num_leaves)), "result")

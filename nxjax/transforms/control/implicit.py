@@ -19,7 +19,7 @@ from nxjax.trace.core import Array, Arrays, Dims, Tangents, current_trace, use
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.has_aux import Flat
+from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import Groups, Mask, NestedCall, batch_to_front, expand_by_mask, jvp_program, not_none_mask
 from nxjax.transforms.transpose import transpose_program
@@ -131,7 +131,7 @@ def _staged(
         y = function(tree.unflatten(unknowns, xs))
         return y if has_aux else (y, None)
 
-    flat = Flat(pair, tree.structure((0,) * len(types)))
+    flat = FlatFunction(pair, tree.structure((0,) * len(types)))
     program, consts = stage(flat, types, name).hoist_consts()
     found, aux = flat.out_def.children()
     if found != unknowns:
