@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import KeyReuseError, Source, user_source
-from nxjax.ops.base import Moves
+from nxjax.ops.base import DataMovement
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array, Op
@@ -210,7 +210,7 @@ class _Walk:
                 return self.program(program, operands)
             finally:
                 self.again = before
-        if isinstance(op, Moves):
+        if isinstance(op, DataMovement):
             y: Any = _moved(op, op.moved, inputs, given, params)
             if y is None or not op.multi:
                 return [y]

@@ -15,7 +15,7 @@ from nxjax.config import current_settings
 from nxjax.debug import keys, locate
 from nxjax.errors import NonFiniteError, TransformDisabledError, user_source
 from nxjax.numpy import eager
-from nxjax.ops.base import Moves
+from nxjax.ops.base import DataMovement
 from nxjax.trace import core, dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array, Op
@@ -72,7 +72,7 @@ class DebugWatcher:
         if asked.reuse and op.name == "random_clone":
             return keys.cloned(y)
         ys = y if op.multi else (y,)
-        if isinstance(op, Moves) and len(args) == 1 and not args[0].shape:
+        if isinstance(op, DataMovement) and len(args) == 1 and not args[0].shape:
             # A constant is spread, often to be chosen where there is no number. What lets it out is blamed.
             return y
         for setting, word, test in asked.tests:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from nxjax.errors import LoweringError
-from nxjax.ops.base import Moves
+from nxjax.ops.base import DataMovement
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
@@ -40,7 +40,7 @@ def by_numpy(op: Op, types: Sequence[DType]) -> bool:
     found = set(types)
     if op.name in TABLES:
         return False
-    if isinstance(op, Moves) or op.name in CALLS or op.name in BITS or found <= _EXACT:
+    if isinstance(op, DataMovement) or op.name in CALLS or op.name in BITS or found <= _EXACT:
         return not op.nested
     if op.name == "convert_element_type" and types[-1] in dtypes.INTEGER:
         return False  # out of range, processors differ

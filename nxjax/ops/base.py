@@ -302,7 +302,7 @@ class RoundedDerivative(Differentiable):
         return ops.convert_element_type(y, dtype=dtype), total
 
 
-class Moves(Op):
+class DataMovement(Op):
     """Gives elements of the operands ``moved`` as they are; the other operands say which, and where they go."""
 
     makes_nan = False
@@ -370,7 +370,7 @@ class Nondifferentiable(Op):
 E = TypeVar("E", bound=Op)
 
 
-def declared(family: type[E], name: str, doc: str, **attributes: Any) -> E:
+def define_op(family: type[E], name: str, doc: str, **attributes: Any) -> E:
     """The op of ``family`` that differs from the others in ``attributes`` alone, which the family has.
 
     Args:

@@ -6,7 +6,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import Binary, Face, NDArray, Nondifferentiable, Unary, declared
+from nxjax.ops.base import Binary, Face, NDArray, Nondifferentiable, Unary, define_op
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -23,7 +23,7 @@ class _Logic(Nondifferentiable, Binary):
         return np.asarray(function(x, y), x.dtype)
 
 
-and_ = declared(
+and_ = define_op(
     _Logic,
     "and",
     "Bitwise and",
@@ -32,7 +32,7 @@ and_ = declared(
     example=("jnp.array([12, 5]), 10", "Array([8, 0], dtype=int32)"),
     lax=Face("bitwise_and"),
 )
-or_ = declared(
+or_ = define_op(
     _Logic,
     "or",
     "Bitwise or",
@@ -41,7 +41,7 @@ or_ = declared(
     example=("jnp.array([True, False]), False", "Array([ True, False], dtype=bool)"),
     lax=Face("bitwise_or"),
 )
-xor = declared(
+xor = define_op(
     _Logic,
     "xor",
     "Bitwise exclusive or",

@@ -26,7 +26,7 @@ from nxjax.ops.base import (
     Nondifferentiable,
     check_counted_axis,
     check_dtype,
-    declared,
+    define_op,
     like,
     move_batch,
     require,
@@ -417,8 +417,8 @@ class AxisIndex(Nondifferentiable, CollectiveOp):
 
 psum: Final = Psum()
 psum_invariant: Final = PsumInvariant()
-pmax: Final = declared(Extremum, "pmax", "Maximum over the axes.", hlo="maximum", reduce=reduce_max)
-pmin: Final = declared(Extremum, "pmin", "Minimum over the axes.", hlo="minimum", reduce=reduce_min)
+pmax: Final = define_op(Extremum, "pmax", "Maximum over the axes.", hlo="maximum", reduce=reduce_max)
+pmin: Final = define_op(Extremum, "pmin", "Minimum over the axes.", hlo="minimum", reduce=reduce_min)
 all_gather: Final = AllGather()
 reduce_scatter: Final = ReduceScatter()
 all_to_all: Final = AllToAll()

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, check_dtype, declared, equal_dtypes, equal_shapes
+from nxjax.ops.base import Elementwise, NDArray, Nondifferentiable, check_dtype, define_op, equal_dtypes, equal_shapes
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -33,7 +33,7 @@ class Compare(Nondifferentiable, Elementwise):
         return b.compare(self.name.upper(), x, y, out)
 
 
-eq = declared(
+eq = define_op(
     Compare,
     "eq",
     "x == y",
@@ -41,7 +41,7 @@ eq = declared(
     ufunc=np.equal,
     example=("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([False, False], dtype=bool)"),
 )
-ne = declared(
+ne = define_op(
     Compare,
     "ne",
     "x != y",
@@ -49,28 +49,28 @@ ne = declared(
     ufunc=np.not_equal,
     example=("jnp.array([1.0, jnp.nan]), jnp.nan", "Array([ True,  True], dtype=bool)"),
 )
-lt = declared(
+lt = define_op(
     Compare,
     "lt",
     "x < y",
     ufunc=np.less,
     example=("jnp.array([1, 2, 3]), 2", "Array([ True, False, False], dtype=bool)"),
 )
-le = declared(
+le = define_op(
     Compare,
     "le",
     "x <= y",
     ufunc=np.less_equal,
     example=("jnp.array([1, 2, 3]), 2", "Array([ True,  True, False], dtype=bool)"),
 )
-gt = declared(
+gt = define_op(
     Compare,
     "gt",
     "x > y",
     ufunc=np.greater,
     example=("jnp.array([jnp.nan, jnp.inf]), 0.0", "Array([False,  True], dtype=bool)"),
 )
-ge = declared(
+ge = define_op(
     Compare,
     "ge",
     "x >= y",

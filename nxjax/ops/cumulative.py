@@ -16,7 +16,7 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.arithmetic import min as min_
-from nxjax.ops.base import Combining, KeepsAxis, LinearOp, NDArray, check_counted_axis, check_dtype, declared, like
+from nxjax.ops.base import Combining, KeepsAxis, LinearOp, NDArray, check_counted_axis, check_dtype, define_op, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import cast, convert_element_type
@@ -280,7 +280,7 @@ class Cumlogsumexp(Cumulative):
 
 cumsum = Cumsum()
 cumprod = Cumprod()
-cummax = declared(_Extremum, "cummax", "Running maximum", combiner=max_, ufunc=np.maximum, start=lowest)
-cummin = declared(_Extremum, "cummin", "Running minimum", combiner=min_, ufunc=np.minimum, start=highest)
+cummax = define_op(_Extremum, "cummax", "Running maximum", combiner=max_, ufunc=np.maximum, start=lowest)
+cummin = define_op(_Extremum, "cummin", "Running minimum", combiner=min_, ufunc=np.minimum, start=highest)
 cumlogsumexp = Cumlogsumexp()
 CUMULATIVE: Final[tuple[Cumulative, ...]] = (cumsum, cumprod, cummax, cummin, cumlogsumexp)

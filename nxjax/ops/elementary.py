@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, mul, neg, ratio, rsqrt, square, sub
-from nxjax.ops.base import Composed, Face, NDArray, RoundedDerivative, Tangent, Unary, declared, like
+from nxjax.ops.base import Composed, Face, NDArray, RoundedDerivative, Tangent, Unary, define_op, like
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -38,7 +38,7 @@ class Smooth(RoundedDerivative, Unary):
         return np.asarray(function(x.astype(np.float32))).astype(x.dtype)
 
 
-exp = declared(
+exp = define_op(
     Smooth,
     "exp",
     "e to the power x",
@@ -104,7 +104,7 @@ class Expm1(Smooth):
         return (lambda t: mul(t, add(y, 1)),)
 
 
-log = declared(
+log = define_op(
     Smooth,
     "log",
     "Natural logarithm; NaN below zero.",
@@ -166,7 +166,7 @@ def _log1p_of_complex(x: NDArray) -> NDArray:
     return y
 
 
-sin = declared(
+sin = define_op(
     Smooth,
     "sin",
     "sin x, x in radians",
@@ -177,7 +177,7 @@ sin = declared(
     example=("jnp.array([0.0, jnp.inf])", "Array([ 0., nan], dtype=float32)"),
     numpy=Face("sin", "Sine of x, in radians."),
 )
-cos = declared(
+cos = define_op(
     Smooth,
     "cos",
     "cos x, x in radians",
@@ -188,7 +188,7 @@ cos = declared(
     example=("jnp.array([0.0, jnp.inf])", "Array([ 1., nan], dtype=float32)"),
     numpy=Face("cos", "Cosine of x, in radians.", ("0", "Array(1., dtype=float32, weak_type=True)")),
 )
-tan = declared(
+tan = define_op(
     Smooth,
     "tan",
     "tan x, x in radians",
@@ -199,7 +199,7 @@ tan = declared(
     example=("jnp.array([-0.0, jnp.nan])", "Array([-0., nan], dtype=float32)"),
     numpy=Face("tan", "Tangent of x, in radians."),
 )
-asin = declared(
+asin = define_op(
     Smooth,
     "asin",
     "The angle in [-pi/2, pi/2] whose sine is x",
@@ -223,7 +223,7 @@ def _beside_square(x: Array) -> Array:
     return select_n(lt(size, like(size, 0.5)), product, sub(like(x, 1), square(x)))
 
 
-acos = declared(
+acos = define_op(
     Smooth,
     "acos",
     "The angle in [0, pi] whose cosine is x",
@@ -233,7 +233,7 @@ acos = declared(
     example=("jnp.array([1.0, -2.0])", "Array([ 0., nan], dtype=float32)"),
     numpy=Face("arccos acos", "Inverse cosine."),
 )
-atan = declared(
+atan = define_op(
     Smooth,
     "atan",
     "The angle in (-pi/2, pi/2) whose tangent is x",
@@ -243,7 +243,7 @@ atan = declared(
     example=("jnp.array([0.0, jnp.inf])", "Array([0.       , 1.5707964], dtype=float32)"),
     numpy=Face("arctan atan", "Inverse tangent."),
 )
-sinh = declared(
+sinh = define_op(
     Smooth,
     "sinh",
     "(e^x - e^-x) / 2",
@@ -253,7 +253,7 @@ sinh = declared(
     example=("jnp.array([0.0, -jnp.inf])", "Array([  0., -inf], dtype=float32)"),
     numpy=Face("sinh", "Hyperbolic sine."),
 )
-cosh = declared(
+cosh = define_op(
     Smooth,
     "cosh",
     "(e^x + e^-x) / 2",
@@ -263,7 +263,7 @@ cosh = declared(
     example=("jnp.array([0.0, -jnp.inf])", "Array([ 1., inf], dtype=float32)"),
     numpy=Face("cosh", "Hyperbolic cosine."),
 )
-tanh = declared(
+tanh = define_op(
     Smooth,
     "tanh",
     "sinh x / cosh x",
@@ -274,7 +274,7 @@ tanh = declared(
     example=("jnp.array([0.0, 20.0, -jnp.inf])", "Array([ 0.,  1., -1.], dtype=float32)"),
     numpy=Face("tanh", "Hyperbolic tangent."),
 )
-asinh = declared(
+asinh = define_op(
     Smooth,
     "asinh",
     "The inverse of sinh",
@@ -302,7 +302,7 @@ class Acosh(Smooth):
         return (lambda t: mul(t, rsqrt(mul(sub(x, 1), add(x, 1)))),)
 
 
-atanh = declared(
+atanh = define_op(
     Smooth,
     "atanh",
     "The inverse of tanh, for -1 < x < 1",

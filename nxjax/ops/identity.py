@@ -6,12 +6,12 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.base import LinearOp, Moves, NDArray, Nondifferentiable, zeros
+from nxjax.ops.base import DataMovement, LinearOp, NDArray, Nondifferentiable, zeros
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 
-class Same(Moves):
+class IdentityOp(DataMovement):
     """Gives its operand back."""
 
     def infer(self, x: ArrayType, /, **_: Any) -> ArrayType:
@@ -28,7 +28,7 @@ class Same(Moves):
 
 
 @final
-class Copy(LinearOp, Same):
+class Copy(LinearOp, IdentityOp):
     """The same value in memory of its own."""
 
     name = "copy"
@@ -41,14 +41,14 @@ class Copy(LinearOp, Same):
 
 
 @final
-class StopGradient(Nondifferentiable, Same):
+class StopGradient(Nondifferentiable, IdentityOp):
     """The value, taken as a constant by derivatives."""
 
     name = "stop_gradient"
 
 
 @final
-class OptimizationBarrier(Moves):
+class OptimizationBarrier(DataMovement):
     """Returns its operands unchanged. Compilers do not move or merge computation across it."""
 
     name = "optimization_barrier"

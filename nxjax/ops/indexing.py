@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, Moves, NDArray, constant, move_batch, require, zeros
+from nxjax.ops.base import DataMovement, LinearOp, NDArray, constant, move_batch, require, zeros
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, le
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
@@ -93,7 +93,7 @@ _WRITTEN: Final = (
 
 
 @final
-class Gather(Moves, LinearOp):
+class Gather(DataMovement, LinearOp):
     """Slices of ``slice_sizes`` of x at the index vectors in ``indices``."""
 
     name = "gather"

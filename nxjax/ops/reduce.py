@@ -20,7 +20,7 @@ from nxjax.ops.base import (
     check_counted_axes,
     check_dtype,
     constant,
-    declared,
+    define_op,
     like,
 )
 from nxjax.ops.bitwise import and_, or_, xor
@@ -211,7 +211,7 @@ def _all_bits(dtype: DType) -> Any:
 
 reduce_sum = ReduceSum()
 reduce_prod = ReduceProd()
-reduce_max = declared(
+reduce_max = define_op(
     _Extremum,
     "reduce_max",
     "Largest along ``axes``; of no elements, the smallest value of the dtype.",
@@ -219,7 +219,7 @@ reduce_max = declared(
     ufunc=np.maximum,
     start=lowest,
 )
-reduce_min = declared(
+reduce_min = define_op(
     _Extremum,
     "reduce_min",
     "Smallest along ``axes``; of no elements, the largest value of the dtype.",
@@ -227,7 +227,7 @@ reduce_min = declared(
     ufunc=np.minimum,
     start=highest,
 )
-reduce_and = declared(
+reduce_and = define_op(
     _Logic,
     "reduce_and",
     "Bitwise (logical) and along ``axes``.",
@@ -235,8 +235,8 @@ reduce_and = declared(
     ufunc=np.bitwise_and,
     start=_all_bits,
 )
-reduce_or = declared(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", combiner=or_, ufunc=np.bitwise_or)
-reduce_xor = declared(
+reduce_or = define_op(_Logic, "reduce_or", "Bitwise (logical) or along ``axes``.", combiner=or_, ufunc=np.bitwise_or)
+reduce_xor = define_op(
     _Logic, "reduce_xor", "Bitwise (logical) exclusive or along ``axes``.", combiner=xor, ufunc=np.bitwise_xor
 )
 REDUCTIONS: Final[tuple[ReduceOp, ...]] = (

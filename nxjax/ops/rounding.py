@@ -7,7 +7,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dtype, declared, like, require
+from nxjax.ops.base import LinearOp, NDArray, Nondifferentiable, Unary, check_dtype, define_op, like, require
 from nxjax.ops.compare import lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
@@ -23,7 +23,7 @@ class _Rounding(Nondifferentiable, Unary):
     allowed = dtypes.FLOAT
 
 
-floor = declared(
+floor = define_op(
     _Rounding,
     "floor",
     "Largest integer not above x",
@@ -31,7 +31,7 @@ floor = declared(
     ufunc=np.floor,
     example=("jnp.array([-1.5, 1.5])", "Array([-2.,  1.], dtype=float32)"),
 )
-ceil = declared(
+ceil = define_op(
     _Rounding,
     "ceil",
     "Smallest integer not below x",

@@ -20,12 +20,12 @@ from nxjax.ops.arithmetic import min as min_
 from nxjax.ops.base import (
     Binary,
     Combining,
-    Moves,
+    DataMovement,
     NDArray,
     all_weak,
     check_dtype,
     constant,
-    declared,
+    define_op,
     equal_dtypes,
     like,
     move_batch,
@@ -349,7 +349,7 @@ class _ScatterExtremum(Scatter):
 
 
 @final
-class ScatterSet(Scatter, Moves):
+class ScatterSet(Scatter, DataMovement):
     """Overwrites. Of several updates of one element, one wins. Every dtype, keys included."""
 
     name = "scatter"
@@ -392,10 +392,10 @@ scatter = ScatterSet()
 scatter_add = ScatterAdd()
 scatter_sub = ScatterSub()
 scatter_mul = ScatterMul()
-scatter_max = declared(
+scatter_max = define_op(
     _ScatterExtremum, "scatter_max", "Keeps the larger.", combiner=max_, ufunc=np.maximum, start=lowest
 )
-scatter_min = declared(
+scatter_min = define_op(
     _ScatterExtremum, "scatter_min", "Keeps the smaller.", combiner=min_, ufunc=np.minimum, start=highest
 )
 SCATTERS: Final[tuple[Scatter, ...]] = (scatter, scatter_add, scatter_sub, scatter_mul, scatter_max, scatter_min)

@@ -10,8 +10,8 @@ import numpy as np
 from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import (
+    DataMovement,
     Differentiable,
-    Moves,
     NDArray,
     Tangent,
     all_weak,
@@ -30,7 +30,7 @@ from nxjax.trace.types import ArrayType
 
 
 @final
-class SelectN(Moves):
+class SelectN(DataMovement):
     """``cases[which]``, element by element.
 
     ``which`` is bool (two cases: the first where False) or int32 (any number), of the cases' shape or a scalar. The

@@ -9,13 +9,13 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.base import LinearOp, Moves, NDArray, check_counted_axes, check_shape, move_batch, require
+from nxjax.ops.base import DataMovement, LinearOp, NDArray, check_counted_axes, check_shape, move_batch, require
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType, Shape
 
 
 @final
-class BroadcastInDim(Moves, LinearOp):
+class BroadcastInDim(DataMovement, LinearOp):
     """``x`` repeated into ``shape``; operand dimension i becomes result dimension ``broadcast_dimensions[i]``."""
 
     name = "broadcast_in_dim"
@@ -71,7 +71,7 @@ class BroadcastInDim(Moves, LinearOp):
 
 
 @final
-class Reshape(Moves, LinearOp):
+class Reshape(DataMovement, LinearOp):
     """The same elements in row-major order in another shape."""
 
     name = "reshape"
@@ -99,7 +99,7 @@ class Reshape(Moves, LinearOp):
 
 
 @final
-class Transpose(Moves, LinearOp):
+class Transpose(DataMovement, LinearOp):
     """Result dimension i is operand dimension ``permutation[i]``."""
 
     name = "transpose"
@@ -127,7 +127,7 @@ class Transpose(Moves, LinearOp):
 
 
 @final
-class Rev(Moves, LinearOp):
+class Rev(DataMovement, LinearOp):
     """The elements in reverse order along ``dimensions``."""
 
     name = "rev"

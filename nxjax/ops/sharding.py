@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, final
 
 from nxjax.ops.base import LinearOp
-from nxjax.ops.identity import Same
+from nxjax.ops.identity import IdentityOp
 from nxjax.trace.axes import spmd_axis
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.partition import UNCONSTRAINED
@@ -21,7 +21,7 @@ def insert_dim(sharding: NamedSharding, dim: int, entry: Any) -> NamedSharding:
 
 
 @final
-class ShardingConstraint(LinearOp, Same):
+class ShardingConstraint(LinearOp, IdentityOp):
     """``x``, laid out as ``sharding`` says. Cotangents are laid out as the values are."""
 
     name = "sharding_constraint"

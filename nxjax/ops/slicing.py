@@ -13,9 +13,9 @@ from nxjax.errors import DtypeError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.base import (
+    DataMovement,
     KeepsAxis,
     LinearOp,
-    Moves,
     NDArray,
     all_weak,
     check_counted_axis,
@@ -45,7 +45,7 @@ def insert(values: Sequence[int], at: int, value: int) -> tuple[int, ...]:
 
 
 @final
-class Slice(Moves, LinearOp):
+class Slice(DataMovement, LinearOp):
     """``x[start:limit:stride]`` in every dimension; ``strides`` None is all ones."""
 
     name = "slice"
@@ -150,7 +150,7 @@ def zero(x: Array | UndefinedPrimal) -> Array:
 
 
 @final
-class Pad(Moves, LinearOp):
+class Pad(DataMovement, LinearOp):
     """``x`` with ``value`` (a scalar) around and between its elements: (low, high, interior) per dimension.
 
     Negative low or high cut elements off.
@@ -220,7 +220,7 @@ class Pad(Moves, LinearOp):
 
 
 @final
-class Concatenate(Moves, LinearOp):
+class Concatenate(DataMovement, LinearOp):
     """The operands one after the other along ``dimension``."""
 
     name = "concatenate"
@@ -266,7 +266,7 @@ class Concatenate(Moves, LinearOp):
 
 
 @final
-class Split(Moves, KeepsAxis, LinearOp):
+class Split(DataMovement, KeepsAxis, LinearOp):
     """The pieces of ``sizes`` that lie one after the other along ``axis``."""
 
     name = "split"
@@ -316,7 +316,7 @@ def _clamped(starts: Sequence[NDArray], shape: Sequence[int], sizes: Sequence[in
 
 
 @final
-class DynamicSlice(Moves):
+class DynamicSlice(DataMovement):
     """A block of ``slice_sizes`` at start indices given as scalar operands, moved inside where it would stick out."""
 
     name = "dynamic_slice"
@@ -384,7 +384,7 @@ def _stacked(starts: Arrays, dims: Dims, size: int) -> Array:
 
 
 @final
-class DynamicUpdateSlice(Moves):
+class DynamicUpdateSlice(DataMovement):
     """``x`` with the block at the start indices replaced by ``update``; moved inside where it would stick out."""
 
     name = "dynamic_update_slice"

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, neg, rsqrt, sign, square, sub
-from nxjax.ops.base import Binary, Differentiable, Face, LinearOp, NDArray, Tangent, declared, eval_by_expand, like
+from nxjax.ops.base import Binary, Differentiable, Face, LinearOp, NDArray, Tangent, define_op, eval_by_expand, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import eq, ge, gt, lt, ne
 from nxjax.ops.elementary import Composed, Smooth, exp
@@ -50,7 +50,7 @@ class _Real(Smooth):
         return np.asarray(self.double(x.astype(np.float64))).astype(x.dtype)
 
 
-erf = declared(
+erf = define_op(
     _Real,
     "erf",
     "2/sqrt(pi) times the integral of e^(-t^2) from 0 to x (DLMF 7.2.1)",
@@ -64,7 +64,7 @@ erf = declared(
         ("0.5", "0.5205"),
     ),
 )
-erfc = declared(
+erfc = define_op(
     _Real,
     "erfc",
     "1 - erf x, exact for large x",

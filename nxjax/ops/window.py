@@ -20,7 +20,7 @@ from nxjax.ops.base import (
     NDArray,
     check_dtype,
     constant,
-    declared,
+    define_op,
     equal_dtypes,
     like,
     move_batch,
@@ -354,7 +354,7 @@ class SelectAndScatterAdd(_Selecting):
 
 
 reduce_window_sum = ReduceWindowSum()
-reduce_window_max = declared(
+reduce_window_max = define_op(
     _Extremum,
     "reduce_window_max",
     "Largest element of each window; its tangent is that of the first such element.",
@@ -363,7 +363,7 @@ reduce_window_max = declared(
     select="ge",
     start=lowest,
 )
-reduce_window_min = declared(
+reduce_window_min = define_op(
     _Extremum,
     "reduce_window_min",
     "Smallest element of each window; its tangent is that of the first such element.",

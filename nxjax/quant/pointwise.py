@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.ops.arithmetic import div
-from nxjax.ops.base import Moves, Unary, constant, like
+from nxjax.ops.base import DataMovement, Unary, constant, like
 from nxjax.ops.dimension_numbers import GatherScatterMode
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.fixed.elementwise import wide_enough
@@ -76,7 +76,7 @@ FIXED: Final = {"logistic": logistic_grid, "tanh": tanh_grid}
 
 def keeps_grid(e: Equation) -> bool:
     """Whether results are elements of the first operand; the others (indices, bounds) are none of a grid's business."""
-    return e.op.name in CHOOSES or (isinstance(e.op, Moves) and len(e.inputs[e.op.moved]) == 1)
+    return e.op.name in CHOOSES or (isinstance(e.op, DataMovement) and len(e.inputs[e.op.moved]) == 1)
 
 
 @final

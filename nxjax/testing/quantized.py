@@ -16,7 +16,7 @@ import numpy as np
 
 import nxjax
 from nxjax.backends.quiet import quiet
-from nxjax.ops.base import Moves
+from nxjax.ops.base import DataMovement
 from nxjax.ops.fake_quantize import QuantizeWeight
 from nxjax.ops.fixed.functions import FUNCTIONS
 from nxjax.ops.quant_base import QuantizedOp
@@ -216,7 +216,7 @@ def _is_exact(q: Quantized, args: Sequence[Any]) -> bool:
         held = list(e.programs())
         if held:
             return all(map(exact, (inner for p in held for inner in p.equations)))
-        known = isinstance(e.op, (QuantizedOp, QuantizeWeight, Moves)) or e.op.name in _ROUNDED_ONCE
+        known = isinstance(e.op, (QuantizedOp, QuantizeWeight, DataMovement)) or e.op.name in _ROUNDED_ONCE
         return known or not any(v.type.dtype in floats for v in e.outputs)
 
     return all(map(exact, nxjax.make_jaxpr(q)(*args).equations))

@@ -16,7 +16,7 @@ from typing import Any, Final, ParamSpec, TypeVar, final, overload
 from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import Contraction, LinearOp
 from nxjax.ops.dot import dot_general
-from nxjax.ops.identity import Same
+from nxjax.ops.identity import IdentityOp
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Op, Tangents, UndefinedPrimal, use
@@ -90,7 +90,7 @@ checkpoint_op = Checkpoint()
 
 
 @final
-class Name(LinearOp, Same):
+class Name(LinearOp, IdentityOp):
     """``x`` itself, with a name that checkpoint policies can see."""
 
     name = "name"

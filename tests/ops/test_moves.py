@@ -44,7 +44,7 @@ def gives_elements(text):
     (e,) = program.equations
     rng = np.random.default_rng(0)
     xs = [np.asarray(rng.uniform(-1.9, 1.9, t.shape)).astype(t.dtype) for t in program.in_types]
-    moved = xs[e.op.moved] if isinstance(e.op, base.Moves) else xs
+    moved = xs[e.op.moved] if isinstance(e.op, base.DataMovement) else xs
     known = {x for v in moved if v.dtype in dtypes.FLOAT for x in v.ravel().tolist()}
     args = iter(xs)
     with np.errstate(all="ignore"):
@@ -62,8 +62,8 @@ def alone():
 
 
 def test_what_moves_elements_says_so_and_nothing_else_does():
-    moves = {name for name, op, _ in alone() if isinstance(op, base.Moves)}
-    rest = {name for name, op in vocabulary.every().items() if isinstance(op, base.Moves)} - moves
+    moves = {name for name, op, _ in alone() if isinstance(op, base.DataMovement)}
+    rest = {name for name, op in vocabulary.every().items() if isinstance(op, base.DataMovement)} - moves
     assert rest <= {"name", "sharding_constraint"}
     giving = {name for name, op, text in alone() if not op.effect and gives_elements(text)}
     assert giving - CHOOSES == moves

@@ -12,7 +12,7 @@ import pytest
 import nxjax as nx
 from nxjax.errors import DtypeError, NxError, ProgramError, UnsupportedOpsError
 from nxjax.ops.arithmetic import add, mul
-from nxjax.ops.base import CompositeOp, Face, declared
+from nxjax.ops.base import CompositeOp, Face, define_op
 from nxjax.ops.elementary import Composed, Smooth, atan, sinh
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace.core import OPS, Array
@@ -153,7 +153,7 @@ def test_what_a_class_says_of_public_functions_is_not_ignored():
 
 def test_an_op_that_no_compiler_could_compute_is_refused():
     with pytest.raises(NxError, match="example_host_only: no compiler could compute this op") as caught:
-        declared(Smooth, "example_host_only", "sinh x", ufunc=np.sinh, push=lambda t, y, x: mul(t, y))
+        define_op(Smooth, "example_host_only", "sinh x", ufunc=np.sinh, push=lambda t, y, x: mul(t, y))
     assert "set hlo= or chlo=" in str(caught.value)
     assert "example_host_only" not in OPS
 

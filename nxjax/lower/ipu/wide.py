@@ -18,7 +18,7 @@ import numpy as np
 from nxjax.lower.ipu.builder import Builder
 from nxjax.lower.ipu.lazy import LazyOp, Value
 from nxjax.lower.ipu.program import VariableView
-from nxjax.ops.base import Moves
+from nxjax.ops.base import DataMovement
 from nxjax.ops.rounding import AWAY_FROM_ZERO
 from nxjax.trace.program import Equation, Literal, Var
 from nxjax.trace.types import ArrayType
@@ -43,7 +43,7 @@ _SAFE: Final = frozenset(("add", "sub", "mul", "div", "sqrt"))
 
 def in_words(e: Equation) -> bool:
     """Whether an op may be done on the low and the high words of integers apart: it moves them, by no wide index."""
-    if not isinstance(e.op, Moves):
+    if not isinstance(e.op, DataMovement):
         return False
     moved = range(len(e.inputs))[e.op.moved]
     return not any(is_wide(a.type.dtype) for i, a in enumerate(e.inputs) if i not in moved)
@@ -145,7 +145,7 @@ def moved(e: Equation, x: LazyOp) -> LazyOp | None:
     """A structural op on a constant that only this file knows."""
     if x.name not in (FACTORS, "literal") or e.op.multi or len(e.inputs) != 1:
         return None
-    if not isinstance(e.op, Moves):
+    if not isinstance(e.op, DataMovement):
         return None
     data = x.params["value"] if x.name == "literal" else np.asarray(e.op.eval(x.params["value"], **e.params))
     return LazyOp(x.name, (), {"value": data}, e.outputs[0].type.shape, x.dtype, x.source, x.scope)
@@ -359,7 +359,7 @@ def _product(p: float, q: float) -> float:
 
 def result_bounds(e: Equation, args: Sequence[Bounds]) -> Bounds | None:
     """Bounds of what a structural op gives, from those of its integer operands; None if nothing is known."""
-    row = _of_all if isinstance(e.op, Moves) else _BOUNDS.get(e.op.name)
+    row = _of_all if isinstance(e.op, DataMovement) else _BOUNDS.get(e.op.name)
     return None if row is None else row(e, args)
 
 

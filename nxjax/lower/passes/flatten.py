@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from nxjax.ops.identity import Same, optimization_barrier
+from nxjax.ops.identity import IdentityOp, optimization_barrier
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Program
 from nxjax.transforms.control.cond import choose
@@ -28,7 +28,7 @@ def flattened(program: Program, opaque: Collection[str] = ()) -> Program:
     kept = frozenset(opaque)
 
     def composite(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
-        if isinstance(e.op, Same):  # on one device a layout is one of them
+        if isinstance(e.op, IdentityOp):  # on one device a layout is one of them
             return e.inputs[:1]
         if e.op.effect or e.op.name in kept:
             return None
