@@ -19,8 +19,8 @@ from nxjax.config import config as config  # here, or the submodule of that name
 from nxjax.trace import core as _core
 from nxjax.trace import pages as _pages
 from nxjax.trace import program as _program
-from nxjax.trace.lazy import instead as _instead
-from nxjax.trace.lazy import missing as _missing
+from nxjax.trace.lazy import missing_attribute as _missing
+from nxjax.trace.lazy import replacement_hint as _instead
 
 __array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
 

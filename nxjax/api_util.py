@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from nxjax.trace import tree
 from nxjax.trace.array import type_of
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.linear_util import WrappedFun, transformation_with_aux, wrap_init
 

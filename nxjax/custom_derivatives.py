@@ -1,6 +1,6 @@
 """`jax.custom_derivatives`' names."""
 
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.custom_jvp import custom_jvp, custom_jvp_call
 from nxjax.transforms.custom_vjp import (
     CustomVJPPrimal,

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from nxjax.errors import ExecutionError, Shown
 from nxjax.trace.boundary import entry
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 
 F = TypeVar("F", bound=Callable[..., Any])
 

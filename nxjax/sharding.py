@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.errors import ShardingError
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.mesh import (
     AbstractMesh,
     AxisType,

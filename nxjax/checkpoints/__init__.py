@@ -12,7 +12,7 @@ from nxjax.checkpoints.manager import CheckpointManager
 from nxjax.checkpoints.restoring import metadata, restore
 from nxjax.checkpoints.saving import save
 from nxjax.checkpoints.steps import all_steps, latest_step
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 
 __all__ = ["CheckpointManager", "all_steps", "latest_step", "metadata", "restore", "save"]
 

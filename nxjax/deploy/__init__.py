@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 # `nx.compile`, `nx.explain` and `nx.targets` are at the top.
 _FILES = {

@@ -20,7 +20,7 @@ from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.placement import Cost
 from nxjax.trace.dtypes import DType
-from nxjax.trace.lazy import instead
+from nxjax.trace.lazy import replacement_hint
 from nxjax.trace.types import Shape
 
 NDArray = np.ndarray[Any, Any]
@@ -264,7 +264,7 @@ class Artifact:
 
     def __getattr__(self, name: str) -> Any:
         """Only asked for what is not there."""
-        more = instead(f"artifact.{name}")
+        more = replacement_hint(f"artifact.{name}")
         said = f"{type(self).__name__!r} object has no attribute {name!r}"
         raise AttributeError(said + more) if more else AttributeError(said, name=name, obj=self)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from nxjax.distributed.joining import barrier, check_peers, initialize, is_initialized, shutdown
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 if TYPE_CHECKING:
     from nxjax.distributed import compress as compress

@@ -10,7 +10,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.creation import asarray
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.jvp import jvp
 
 __all__ = ["jet"]

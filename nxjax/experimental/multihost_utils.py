@@ -12,7 +12,7 @@ from nxjax.runtime import devices, process_count, process_index
 from nxjax.runtime.global_arrays import make_array_from_process_local_data, replicated
 from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.mesh import Mesh
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.sharding import NamedSharding

@@ -21,7 +21,7 @@ from nxjax.flatten_util import ravel_pytree
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.custom_vjp import closure_convert, custom_vjp

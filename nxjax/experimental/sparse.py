@@ -15,7 +15,7 @@ from nxjax import lax
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.tree_util import register_pytree_node_class
 
 __all__ = ["BCOO", "bcoo_fromdense", "bcoo_todense", "todense"]

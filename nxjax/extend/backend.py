@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from nxjax.backends.xla.client import made_clients
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 
 __all__ = ["backends"]
 __getattr__ = _refusing(__name__)

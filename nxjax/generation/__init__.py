@@ -6,8 +6,8 @@ compiles them to generate text. `export_genai` writes files that run without nxj
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "config": "DecoderConfig",

@@ -11,7 +11,7 @@ from nxjax.ops.base import zeros
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 from nxjax.trace.core import UndefinedPrimal as UndefinedPrimal
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.tree_nodes import register_pytree_node as _register_node
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.jvp import JVPTrace, JVPTracer

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 from nxjax.ops.base import move_batch
 from nxjax.ops.shape import reshape
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.primitive import Primitive, fancy_primitive_batchers, primitive_batchers
 
 __all__ = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.primitive import Primitive
 
 __all__ = ["lower_fun", "register_lowering"]

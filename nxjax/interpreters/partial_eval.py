@@ -7,7 +7,7 @@ from typing import Any, final
 
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, current_trace, use
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.program import Program
 from nxjax.trace.stage import StageTracer as DynamicJaxprTracer
 from nxjax.trace.stage import StageTracer as JaxprTracer

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 
 __all__ = ["canonicalize_dtype_handlers"]
 __getattr__ = _refusing(__name__)

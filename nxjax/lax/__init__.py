@@ -10,8 +10,8 @@ from typing import Any as _Any
 
 from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
 from nxjax.ops.vocabulary import LISTED as _LISTED
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "elementwise": """

@@ -35,7 +35,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import missing as _missing
+from nxjax.trace.lazy import missing_attribute as _missing
 from nxjax.transforms.control.while_loop import fori_loop
 
 __all__ = (

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from nxjax.ops.vocabulary import FUNCTIONS, LISTED
 from nxjax.trace.core import get_op
-from nxjax.trace.lazy import missing
+from nxjax.trace.lazy import missing_attribute
 
 # Ops that JAX calls as we do, beside those that are a function of `lax`; and those that it calls otherwise.
 _SAME: Final = """
@@ -142,7 +142,7 @@ def find(name: str, module: str = "nxjax.lax") -> Any:
     elif own in FUNCTIONS["lax"] and own not in _NONE and name.endswith("_p"):  # an op that was made later
         value = get_op(FUNCTIONS["lax"][own])
     else:
-        raise missing(module, name)
+        raise missing_attribute(module, name)
     globals()[name] = value
     return value
 

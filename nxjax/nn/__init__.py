@@ -6,8 +6,8 @@ modules (`Sequential`, `Conv2d`, `Linear`, ...): networks as pytrees over these 
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "activations": "celu elu gelu glu hard_sigmoid hard_silu hard_swish hard_tanh identity leaky_relu log1mexp "

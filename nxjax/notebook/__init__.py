@@ -3,11 +3,11 @@
 Loaded when the first is asked for: values find these functions by name (`trace.pages`), and need not know them.
 """
 
-from nxjax.trace.lazy import homes, lazy
+from nxjax.trace.lazy import lazy, module_of_name
 
 __getattr__, __dir__ = lazy(
     __name__,
-    homes(
+    module_of_name(
         {
             "arrays": "array_page",
             "functions": "jitted_page lowered_page compiled_page retrace_page",

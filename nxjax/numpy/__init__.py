@@ -11,8 +11,8 @@ from typing import Any as _Any
 
 from nxjax.numpy import methods as _methods
 from nxjax.trace.core import Array as _Array
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 # file -> the public names it holds, but for those that ops say of themselves
 _FILES: dict[str, str] = {

@@ -18,7 +18,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP, LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
 from nxjax.trace.dtypes import DType
-from nxjax.trace.sums import BLOCK, summed
+from nxjax.trace.sums import BLOCK, blocked_sum
 from nxjax.trace.types import ArrayType
 
 FLOATS: Final = frozenset((dtypes.float32, dtypes.float64, dtypes.float16))
@@ -129,7 +129,7 @@ def reduction(a: Any, ufunc: Any, axis: Any, keepdims: bool) -> Any:
     try:
         many = (x.size if axis is None else x.shape[axis]) > 2 * BLOCK
         if many and ufunc is np.add and not (axis is None and x.flags.forc):
-            y = _no_warnings.run(summed, x, tuple(range(x.ndim)) if axis is None else (range(x.ndim)[axis],))
+            y = _no_warnings.run(blocked_sum, x, tuple(range(x.ndim)) if axis is None else (range(x.ndim)[axis],))
             y = y.reshape([1 if axis in (None, i, i - x.ndim) else n for i, n in enumerate(x.shape)]) if keepdims else y
         else:
             y = _no_warnings.run(ufunc.reduce, x, axis, None, None, keepdims)

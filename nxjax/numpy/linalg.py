@@ -40,7 +40,7 @@ from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array, Tracer
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.transforms.custom_jvp import custom_jvp
 
 __all__ = [

@@ -25,8 +25,7 @@ from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
 from nxjax.trace.core import Array, Tracer
-from nxjax.trace.lazy import instead
-from nxjax.trace.pages import drawn
+from nxjax.trace.pages import render
 
 # --- Python scalars ---
 
@@ -237,7 +236,7 @@ def _str(self: Any) -> str:
 
 
 def _repr_html(self: Any) -> str:
-    return drawn("array_page", self)
+    return render("array_page", self)
 
 
 def _format(self: Any, spec: str) -> str:

@@ -31,7 +31,7 @@ from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType, highest, lowest
-from nxjax.trace.sums import summed
+from nxjax.trace.sums import blocked_sum
 from nxjax.trace.types import ArrayType
 
 
@@ -65,7 +65,7 @@ class ReduceSum(LinearOp, ReduceOp):
     wide = True
 
     def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
-        y = summed(x, axes)
+        y = blocked_sum(x, axes)
         # The sum of one element is the element: NumPy adds it to 0, which makes 0 of -0.
         return x.reshape(y.shape).copy() if y.size == x.size else y.astype(x.dtype)
 

@@ -10,8 +10,8 @@ layers, `weights` and `rounding` improve weights (using `layers`), `qarray` and 
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "nxjax.quant.function": "quantize Quantized",

@@ -13,8 +13,8 @@ from __future__ import annotations
 import importlib as _importlib
 from typing import Any as _Any
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "keys": "PRNGKey clone fold_in key key_data key_dtype key_impl split wrap_key_data",

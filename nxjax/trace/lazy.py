@@ -9,12 +9,12 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 
-def homes(files: Mapping[str, str]) -> dict[str, str]:
+def module_of_name(files: Mapping[str, str]) -> dict[str, str]:
     """Name -> file, from file -> names."""
     return {name: file for file, names in files.items() for name in names.split()}
 
 
-def instead(name: str) -> str:
+def replacement_hint(name: str) -> str:
     """What the documentation says of a name that is not here, as the rest of a message; mostly nothing.
 
     The pages are loaded when one is first asked for.
@@ -22,26 +22,26 @@ def instead(name: str) -> str:
     return "" if name.rpartition(".")[2].startswith("_") else import_module("nxjax.display.pages").absent(name)
 
 
-def advise(error: TypeError, given: Collection[str]) -> None:
+def add_hint(error: TypeError, given: Collection[str]) -> None:
     """Add to Python's error about a keyword argument what to write instead, where the documentation says it."""
     found = re.search(r"\(\) got an unexpected keyword argument '(\w+)'$", str(error))
-    if found and found[1] in given and (more := instead(f"{found[1]}=")):
+    if found and found[1] in given and (more := replacement_hint(f"{found[1]}=")):
         error.args = (f"{error}{more}",)
 
 
-def missing(module: str, name: str) -> AttributeError:
+def missing_attribute(module: str, name: str) -> AttributeError:
     """What a module raises for a name that it has not: with what to write instead, where the documentation says it."""
     said = f"module {module!r} has no attribute {name!r}"
-    more = instead(f"{module}.{name}".removeprefix("nxjax."))
+    more = replacement_hint(f"{module}.{name}".removeprefix("nxjax."))
     # By its arguments Python says "Did you mean".
     return AttributeError(said + more) if more else AttributeError(said, name=name, obj=sys.modules[module])
 
 
-def refusing(module: str) -> Any:
+def getattr_with_hints(module: str) -> Any:
     """``__getattr__`` of a module that has all its names, and lacks some that JAX has. Type checkers need not know."""
 
     def find(name: str) -> NoReturn:
-        raise missing(module, name)
+        raise missing_attribute(module, name)
 
     return find
 
@@ -60,7 +60,7 @@ def lazy(
         if name in modules:
             return import_module(f"{package}.{name}")
         if name not in names:
-            raise missing(package, name)
+            raise missing_attribute(package, name)
         home = names[name]
         found = getattr(import_module(home if home.startswith("nxjax.") else f"{package}.{home}"), name)
         setattr(sys.modules[package], name, found)

@@ -13,6 +13,6 @@ def install_pages(module: str) -> None:
     _home[:] = [module]
 
 
-def drawn(name: str, *what: Any) -> str:
+def render(name: str, *what: Any) -> str:
     """What the function ``name`` of that module draws of ``what``."""
     return getattr(import_module(_home[0]), name)(*what)

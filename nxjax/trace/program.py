@@ -19,7 +19,7 @@ from nxjax.config import config
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import NO_FUNCTIONS, check_params
-from nxjax.trace.pages import drawn
+from nxjax.trace.pages import render
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 
@@ -392,7 +392,7 @@ class Program(_Lazy):
         return _text().to_text(self, source=source)
 
     def _repr_html_(self) -> str:
-        return drawn("program_page", self)
+        return render("program_page", self)
 
     def to_svg(self) -> str:
         """A picture of the program: boxes for equations, frames for named scopes, types on the edges.
@@ -403,7 +403,7 @@ class Program(_Lazy):
         >>> nx.make_jaxpr(nx.sin)(1.0).to_svg()[:4]
         '<svg'
         """
-        return drawn("program_picture", self)
+        return render("program_picture", self)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the picture (``.svg``), the notebook's page (``.html``) or, under any other name, the text."""

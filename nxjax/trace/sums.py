@@ -27,7 +27,7 @@ def _is_chained(x: NDArray, axes: tuple[int, ...]) -> bool:
     return not (trailing or whole or along)
 
 
-def summed(x: NDArray, axes: tuple[int, ...]) -> NDArray:
+def blocked_sum(x: NDArray, axes: tuple[int, ...]) -> NDArray:
     """``x`` added along ``axes``; 16-bit and smaller floats in float32.
 
     No chain of additions is longer than a block, so that the error does not grow with the number of rows.

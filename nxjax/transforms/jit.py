@@ -23,7 +23,7 @@ from nxjax.trace.annotations import DeviceLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, type_of
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import EVAL, Array, current_trace, current_watcher
-from nxjax.trace.pages import drawn
+from nxjax.trace.pages import render
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms import retrace
 from nxjax.transforms.call import jit_call
@@ -94,7 +94,7 @@ class Jitted(Generic[P, R]):
         return f"<jit of {getattr(self.fun, '__qualname__', self.fun)}>"
 
     def _repr_html_(self) -> str:
-        return drawn("jitted_page", self, [(entry.traced, key[2]) for key, entry in self._entries.items()])
+        return render("jitted_page", self, [(entry.traced, key[2]) for key, entry in self._entries.items()])
 
     def __getstate__(self) -> dict[str, Any]:
         """All but the plans: they are this process's, and hold addresses."""

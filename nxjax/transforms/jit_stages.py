@@ -14,7 +14,7 @@ from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, as_value, copied, donate_arguments, place_of
-from nxjax.trace.pages import drawn
+from nxjax.trace.pages import render
 from nxjax.trace.program import Program
 from nxjax.trace.reproducible import check_compiled
 from nxjax.trace.sharding import Sharding
@@ -230,7 +230,7 @@ class Compiled:
         return self.executable.text
 
     def _repr_html_(self) -> str:
-        return drawn("compiled_page", self)
+        return render("compiled_page", self)
 
     def cost_analysis(self) -> dict[str, float]:
         """The executor's estimate, such as ``flops`` and ``bytes accessed``."""
@@ -313,7 +313,7 @@ class Lowered:
         return Compiled(self._traced, made)
 
     def _repr_html_(self) -> str:
-        return drawn("lowered_page", self)
+        return render("lowered_page", self)
 
     def cost_analysis(self) -> dict[str, float]:
         return self.compile().cost_analysis()

@@ -18,7 +18,7 @@ from weakref import WeakKeyDictionary, ref
 
 from nxjax.config import CallSettings, config
 from nxjax.errors import ParameterError, user_source
-from nxjax.trace.pages import drawn
+from nxjax.trace.pages import render
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 
@@ -292,7 +292,7 @@ class RetraceReport:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return drawn("retrace_page", self)
+        return render("retrace_page", self)
 
 
 def shown_time(seconds: float) -> str:

@@ -21,7 +21,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import as_value
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.core import Array, Trace, current_trace, use
-from nxjax.trace.lazy import refusing as _refusing
+from nxjax.trace.lazy import getattr_with_hints as _refusing
 from nxjax.trace.program import Program, check, subprograms
 from nxjax.trace.stage import StageTrace
 from nxjax.trace.types import ArrayType

@@ -21,7 +21,7 @@ from nxjax.trace import tree
 from nxjax.trace.annotations import DeviceLike, PyTree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
-from nxjax.trace.lazy import advise, instead
+from nxjax.trace.lazy import add_hint, replacement_hint
 from nxjax.trace.tree_nodes import register_node
 
 M = TypeVar("M", bound="Module")
@@ -48,7 +48,7 @@ class _ModuleType(type):
         try:
             module: M = super().__call__(*args, **kwargs)  # type: ignore[misc]
         except TypeError as error:
-            advise(error, kwargs)
+            add_hint(error, kwargs)
             raise
         children = tuple(n for n, v in module.__dict__.items() if _holds_arrays(v))
         for name, value in module.__dict__.items():
@@ -105,7 +105,7 @@ class Module(metaclass=_ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """Only asked for what is not there."""
-        more = instead(f"model.{name}")
+        more = replacement_hint(f"model.{name}")
         said = f"{type(self).__name__!r} object has no attribute {name!r}"
         raise AttributeError(said + more) if more else AttributeError(said, name=name, obj=self)
 

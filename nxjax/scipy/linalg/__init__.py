@@ -6,8 +6,8 @@ Operands are batches ``[..., m, n]``; integers become float. The arguments ``ove
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "systems": "cho_factor cho_solve cholesky det inv lu lu_factor lu_solve solve solve_triangular",

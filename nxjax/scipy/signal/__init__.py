@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "filtering": "convolve convolve2d correlate correlate2d detrend fftconvolve",

@@ -7,8 +7,8 @@ from typing import Any as _Any
 
 from nxjax.ops.vocabulary import FUNCTIONS as _FUNCTIONS
 from nxjax.ops.vocabulary import LISTED as _LISTED
-from nxjax.trace.lazy import homes as _homes
-from nxjax.trace.lazy import missing as _missing
+from nxjax.trace.lazy import missing_attribute as _missing
+from nxjax.trace.lazy import module_of_name as _homes
 
 _FILES = {
     "bessels": "bessel_jn i0 i1",
