@@ -398,7 +398,7 @@ class _MissingAttribute:
         self.name = name
 
     def __get__(self, x: Any, owner: Any = None) -> Any:
-        raise AttributeError(f"'Array' object has no attribute {self.name!r}{instead(f'x.{self.name}')}")
+        raise AttributeError(f"'Array' object has no attribute {self.name!r}{replacement_hint(f'x.{self.name}')}")
 
 
 # The rows of docs/coming_from_pytorch.md. Not by `__getattr__`, which would make every attribute of arrays slower.
