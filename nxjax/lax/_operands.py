@@ -50,18 +50,18 @@ def aligned(name: str, *xs: Any) -> list[Array]:
 def _repeated(x: Array, shape: tuple[int, ...]) -> Array:
     """``x`` in ``shape``, if it is a scalar or has 1 where it differs; otherwise ``x``, for the op to refuse."""
     if not x.shape:
-        return spread(x, shape)
+        return broadcast_scalar(x, shape)
     if len(x.shape) != len(shape) or any(n not in (1, m) for n, m in zip(x.shape, shape, strict=True)):
         return x
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=tuple(range(len(shape))))
 
 
-def spread(x: Array, shape: tuple[int, ...]) -> Array:
+def broadcast_scalar(x: Array, shape: tuple[int, ...]) -> Array:
     """A scalar repeated into ``shape``."""
     return broadcast_in_dim(x, shape=shape, broadcast_dimensions=())
 
 
-def face(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
+def lax_function(op: Elementwise, own: str, module: str) -> Callable[..., Array]:
     """The function that an op is in `lax` by its name ``own``, as a function of ``module``.
 
     It takes JAX's keyword ``accuracy`` where that has it, a wish for a faster or a more exact approximation: there is
@@ -122,12 +122,12 @@ Raises:
 """
 
 
-def yielding(x: Array, dtype: dtypes.DType) -> Array:
+def convert_weak(x: Array, dtype: dtypes.DType) -> Array:
     """``x``, if it is weak in the dtype of what it is combined with."""
     return convert_element_type(x, dtype=dtype) if x.type.weak and x.dtype != dtype else x
 
 
-def refuse_truths(name: str, x: Array) -> None:
+def reject_bool(name: str, x: Array) -> None:
     """Raise if ``x`` is boolean."""
     if x.dtype == dtypes.bool_:
         raise DtypeError(
@@ -138,7 +138,7 @@ def refuse_truths(name: str, x: Array) -> None:
         )
 
 
-def ints(values: Any, name: str) -> tuple[int, ...]:
+def as_ints(values: Any, name: str) -> tuple[int, ...]:
     """A sequence of Python ints, or one."""
     if isinstance(values, int):
         return (values,)
@@ -147,7 +147,7 @@ def ints(values: Any, name: str) -> tuple[int, ...]:
 
 def sizes_of(shape: Any, name: str) -> tuple[int, ...]:
     """The sizes of a shape."""
-    sizes = ints(shape, name)
+    sizes = as_ints(shape, name)
     if any(n < 0 for n in sizes):
         raise ShapeError(f"{name}: a size is negative", got=sizes, expected="sizes of 0 or more")
     return sizes
@@ -165,4 +165,4 @@ def index(value: Any, name: str) -> int:
 
 def axes_of(axes: Sequence[int] | int, ndim: int, name: str) -> tuple[int, ...]:
     """Axes counted from the front."""
-    return check_axes(name, ints(axes, name), ndim)
+    return check_axes(name, as_ints(axes, name), ndim)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from nxjax.lax._operands import aligned, face, refuse_truths
+from nxjax.lax._operands import aligned, lax_function, reject_bool
 from nxjax.numpy.documented import example
 from nxjax.ops import arithmetic, bitwise, compare, convert, rounding
 from nxjax.ops import select as select_ops
@@ -18,7 +18,7 @@ from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
 
-__getattr__ = functions("lax", __name__, globals(), lambda op, own: face(op, own, __name__))
+__getattr__ = functions("lax", __name__, globals(), lambda op, own: lax_function(op, own, __name__))
 
 
 class RoundingMethod(enum.IntEnum):
@@ -44,7 +44,7 @@ def add(x: ArrayLike, y: ArrayLike) -> Array:
         ShapeError: the shapes do not fit.
     """
     a, b = aligned("add", x, y)
-    refuse_truths("add", a)
+    reject_bool("add", a)
     return arithmetic.add(a, b)
 
 
@@ -66,7 +66,7 @@ def mul(x: ArrayLike, y: ArrayLike, *, out_dtype: DTypeLike | None = None) -> Ar
     if out_dtype is not None:
         x, y = convert_element_type(x, out_dtype), convert_element_type(y, out_dtype)
     a, b = aligned("mul", x, y)
-    refuse_truths("mul", a)
+    reject_bool("mul", a)
     return arithmetic.mul(a, b)
 
 

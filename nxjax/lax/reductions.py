@@ -10,7 +10,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.lax import elementwise
-from nxjax.lax._operands import axes_of, yielding
+from nxjax.lax._operands import axes_of, convert_weak
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import convert
 from nxjax.ops import argreduce, cumulative
@@ -172,7 +172,7 @@ def reduce(
         n = len(xs)
         total = computation(tree.unflatten(treedef, pair[:n]), tree.unflatten(treedef, pair[n:]))
         ys = tree.flatten_up_to(treedef, total, "reduce: computation")
-        return [yielding(as_value(y, "reduce"), x.dtype) for y, x in zip(ys, xs, strict=True)]
+        return [convert_weak(as_value(y, "reduce"), x.dtype) for y, x in zip(ys, xs, strict=True)]
 
     scalar_types = [ArrayType((), x.dtype) for x in xs]
     program = stage(scalars, [*scalar_types, *scalar_types], getattr(computation, "__name__", "reduce"))

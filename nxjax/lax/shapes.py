@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import NxError, ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints, sizes_of, yielding
+from nxjax.lax._operands import as_ints, axes_of, convert_weak, index, sizes_of
 from nxjax.numpy.documented import example
 from nxjax.ops import create, slicing
 from nxjax.ops import shape as ops
@@ -48,7 +48,7 @@ def broadcast_in_dim(
         ParameterError: there is not one dimension of the result per dimension of the operand.
     """
     x = as_value(operand, "broadcast_in_dim")
-    dims, sizes = ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
+    dims, sizes = as_ints(broadcast_dimensions, "broadcast_in_dim"), sizes_of(shape, "broadcast_in_dim")
     if not dims and len(sizes) == x.ndim:
         dims = tuple(range(x.ndim))
     return ops.broadcast_in_dim(x, shape=sizes, broadcast_dimensions=dims)
@@ -176,9 +176,9 @@ def reshape(
     >>> lax.reshape(x, (6,), (1, 0))
     Array([1, 4, 2, 5, 3, 6], dtype=int32)
     """
-    x, sizes = as_value(operand, "reshape"), ints(new_sizes, "reshape")
+    x, sizes = as_value(operand, "reshape"), as_ints(new_sizes, "reshape")
     if dimensions is not None and tuple(dimensions) != tuple(range(x.ndim)):
-        x = ops.transpose(x, permutation=ints(dimensions, "reshape"))
+        x = ops.transpose(x, permutation=as_ints(dimensions, "reshape"))
     if sizes.count(-1) == 1:
         known = -math.prod(sizes)
         sizes = tuple(x.size // known if n == -1 and known else n for n in sizes)
@@ -192,7 +192,7 @@ def transpose(operand: ArrayLike, permutation: Sequence[int]) -> Array:
     Raises:
         ParameterError: ``permutation`` is not one of all dimensions.
     """
-    return ops.transpose(as_value(operand, "transpose"), permutation=ints(permutation, "transpose"))
+    return ops.transpose(as_value(operand, "transpose"), permutation=as_ints(permutation, "transpose"))
 
 
 @example("jnp.array([[1, 2], [3, 4]]), (-1,)", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
@@ -233,7 +233,7 @@ def expand_dims(array: ArrayLike, dimensions: Sequence[int]) -> Array:
         AxisError: the result has no such dimension, or one is named twice.
     """
     x = as_value(array, "expand_dims")
-    rank = x.ndim + len(ints(dimensions, "expand_dims"))
+    rank = x.ndim + len(as_ints(dimensions, "expand_dims"))
     dims = axes_of(dimensions, rank, "expand_dims")
     kept = tuple(d for d in range(rank) if d not in dims)
     sizes = [1] * rank
@@ -287,7 +287,7 @@ def pad(operand: ArrayLike, padding_value: ArrayLike, padding_config: Sequence[t
         ParameterError: there is not one triple per dimension.
     """
     x = as_value(operand, "pad")
-    value = yielding(as_value(padding_value, "pad"), x.dtype)
+    value = convert_weak(as_value(padding_value, "pad"), x.dtype)
     return slicing.pad(x, value, padding_config=_triples(padding_config))
 
 
@@ -307,7 +307,7 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
     """Operands of one dtype, of any shapes: weak ones yield."""
     values = [as_value(x, name) for x in xs]
     dtype, _ = dtypes.promote(*[(v.dtype, v.type.weak) for v in values])
-    return [yielding(v, dtype) for v in values]
+    return [convert_weak(v, dtype) for v in values]
 
 
 @example(
@@ -317,7 +317,7 @@ def aligned_dtypes(name: str, *xs: Any) -> list[Array]:
 )
 def split(operand: ArrayLike, sizes: Sequence[int], axis: int = 0) -> list[Array]:
     """Pieces of these sizes along an axis."""
-    x, lengths = as_value(operand, "split"), ints(sizes, "split")
+    x, lengths = as_value(operand, "split"), as_ints(sizes, "split")
     axis = check_axis("split", axis, x.ndim)
     return list(slicing.split(x, sizes=lengths, axis=axis))
 
@@ -389,4 +389,4 @@ def shape_as_value(shape: Sequence[int]) -> Array:
     >>> lax.shape_as_value((2, 0))
     Array([2, 0], dtype=int32)
     """
-    return as_value(np.asarray(ints(shape, "shape_as_value"), np.int32), "shape_as_value")
+    return as_value(np.asarray(as_ints(shape, "shape_as_value"), np.int32), "shape_as_value")

@@ -69,7 +69,7 @@ def _check_free(sharding: Sharding, where: str) -> None:
         )
 
 
-def laid_out(x: Array, out_sharding: Any) -> Array:
+def with_out_sharding(x: Array, out_sharding: Any) -> Array:
     """``x`` as a parameter ``out_sharding`` says: the sharding that `typeof` gives outside of any mesh says nothing."""
     if out_sharding is None or getattr(getattr(out_sharding, "mesh", None), "empty", False):
         return x

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.lax._operands import axes_of, index, ints, yielding
+from nxjax.lax._operands import as_ints, axes_of, convert_weak, index
 from nxjax.lax.shapes import aligned_dtypes, concatenate, expand_dims, squeeze
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.promotion import convert
@@ -43,8 +43,8 @@ def slice(
         ParameterError: there is not one index per dimension.
         ShapeError: an index is out of range, or a limit is before its start.
     """
-    starts, limits = ints(start_indices, "slice"), ints(limit_indices, "slice")
-    steps = None if strides is None else ints(strides, "slice")
+    starts, limits = as_ints(start_indices, "slice"), as_ints(limit_indices, "slice")
+    steps = None if strides is None else as_ints(strides, "slice")
     return slicing.slice(as_value(operand, "slice"), start_indices=starts, limit_indices=limits, strides=steps)
 
 
@@ -105,7 +105,7 @@ def _starts(operand: Array, starts: Any, name: str, allow: bool | Sequence[bool]
         if not isinstance(s, Array):
             values.append(constant(s + n if s < 0 and wrapping else s, wide))
             continue
-        value = yielding(s, wide)
+        value = convert_weak(s, wide)
         values.append(_from_the_end(value, n) if wrapping else value)
     return values
 
@@ -141,7 +141,7 @@ def dynamic_slice(
     return slicing.dynamic_slice(
         x,
         *_starts(x, start_indices, "dynamic_slice", allow_negative_indices),
-        slice_sizes=ints(slice_sizes, "dynamic_slice"),
+        slice_sizes=as_ints(slice_sizes, "dynamic_slice"),
     )
 
 
@@ -163,7 +163,7 @@ def dynamic_update_slice(
     """
     x = as_value(operand, "dynamic_update_slice")
     x = convert(x, x.dtype)  # never weak
-    u = yielding(as_value(update, "dynamic_update_slice"), x.dtype)
+    u = convert_weak(as_value(update, "dynamic_update_slice"), x.dtype)
     return slicing.dynamic_update_slice(
         x, u, *_starts(x, start_indices, "dynamic_update_slice", allow_negative_indices)
     )
@@ -299,7 +299,7 @@ def gather(
         as_value(operand, "gather"),
         as_value(start_indices, "gather"),
         dimension_numbers=_same_class(dimension_numbers, GatherDimensionNumbers),
-        slice_sizes=ints(slice_sizes, "gather"),
+        slice_sizes=as_ints(slice_sizes, "gather"),
         mode=GatherScatterMode.PROMISE_IN_BOUNDS if mode is None else GatherScatterMode.from_any(mode),
         fill_value=None if fill_value is None else np.asarray(fill_value).item(),
         indices_are_sorted=indices_are_sorted,
@@ -403,7 +403,7 @@ def scatter_apply(
     """
     x = as_value(operand, "scatter_apply")
     options = {"indices_are_sorted": indices_are_sorted, "unique_indices": unique_indices, "mode": mode}
-    ones = constant(1, dtypes.int32, ints(update_shape, "scatter_apply"))
+    ones = constant(1, dtypes.int32, as_ints(update_shape, "scatter_apply"))
     times = scatter_add(constant(0, dtypes.int32, x.shape), scatter_indices, ones, dimension_numbers, **options)
 
     def applied(y: Array) -> Array:

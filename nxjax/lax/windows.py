@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.lax._operands import spread
+from nxjax.lax._operands import broadcast_scalar
 from nxjax.lax.convolution import padtype_to_pads, pairs, sizes
 from nxjax.numpy.promotion import convert
 from nxjax.ops import window
@@ -96,7 +96,7 @@ def reduce_window(
     xs = [convert(x, x.dtype) for x in xs]
     out_shape = window.window_shape(window.reduce_window_sum, xs[0].type, **w._asdict())
     if not xs[0].size:
-        return tree.unflatten(treedef, [spread(i, out_shape) for i in inits])
+        return tree.unflatten(treedef, [broadcast_scalar(i, out_shape) for i in inits])
     return tree.unflatten(treedef, _by_doubling(xs, inits, computation, treedef, w))
 
 
@@ -155,10 +155,14 @@ def _monoid(
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
         op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
         y = op(x, **params)
-        return y if _is_constant(init, op.identity(x.dtype)) else convert(combine(y, spread(init, y.shape)), x.dtype)
+        return (
+            y
+            if _is_constant(init, op.identity(x.dtype))
+            else convert(combine(y, broadcast_scalar(init, y.shape)), x.dtype)
+        )
     if kind == "add" and x.dtype in dtypes.NUMBER:
         y = window.reduce_window_sum(x, **params)
-        return y if _is_constant(init, 0) else convert(add(y, spread(init, y.shape)), x.dtype)
+        return y if _is_constant(init, 0) else convert(add(y, broadcast_scalar(init, y.shape)), x.dtype)
     return None
 
 
@@ -226,7 +230,7 @@ def _by_doubling(
             run = combined(part(run, axis, 0, half), part(run, axis, (length // 2) * d, half))
         assert total is not None
         ys = part(total, axis, 0, n, s)
-    start = [spread(i, y.shape) for i, y in zip(inits, ys)]
+    start = [broadcast_scalar(i, y.shape) for i, y in zip(inits, ys)]
     if not ys[0].size:
         return start
     out = computed(start, ys[:number])

@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax import random
 from nxjax.errors import ShapeError
-from nxjax.lax.sharding import laid_out
+from nxjax.lax.sharding import with_out_sharding
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import named as _named
 from nxjax.numpy.documented import shown as _shown
@@ -83,7 +83,7 @@ Args:
         out_sharding: ShardingLike = None,
     ) -> Array:
         x = made(shape, _dtype(dtype))
-        return laid_out(x, out_sharding)
+        return with_out_sharding(x, out_sharding)
 
     return function
 

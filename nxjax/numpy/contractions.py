@@ -16,7 +16,7 @@ from nxjax.numpy.elementwise import multiply
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.grids import diagonal
 from nxjax.numpy.joining import stack
-from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, no_out, promote, static_int
+from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, promote, reject_out, static_int
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
@@ -276,7 +276,7 @@ def inner(
 @example("jnp.array([1, 2]), jnp.array([3, 4, 5])", "Array([[ 3,  4,  5],\n       [ 6,  8, 10]], dtype=int32)")
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
-    no_out("outer", out)
+    reject_out("outer", out)
     x, y = promote("outer", ravel(a), ravel(b))
     return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
 
@@ -339,7 +339,7 @@ def trace(
     >>> jnp.trace(jnp.array([[1, 2], [3, 4]])), jnp.trace(jnp.array([[1, 2], [3, 4]]), offset=1)
     (Array(5, dtype=int32), Array(2, dtype=int32))
     """
-    no_out("trace", out)
+    reject_out("trace", out)
     return sum_(diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
@@ -431,7 +431,7 @@ def einsum(
     >>> jnp.einsum("ii->i", jnp.array([[1, 2], [3, 4]]))
     Array([1, 4], dtype=int32)
     """
-    no_out("einsum", out)
+    reject_out("einsum", out)
     import opt_einsum
 
     preferred = _preferred(preferred_element_type)

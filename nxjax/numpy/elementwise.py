@@ -23,10 +23,10 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
-    only_all,
     operands,
     promote_inexact,
     promote_to,
+    reject_out_and_where,
     result_type_of,
 )
 from nxjax.ops import vocabulary as ops
@@ -115,7 +115,7 @@ def _plain(name: str, op: str, doc: str, raises: str = "") -> Unary:
     @named(name, doc + " Keeps the dtype." + raises, *_EXAMPLES[name])
     def function(x: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
-            only_all(name, out, where)
+            reject_out_and_where(name, out, where)
         return getattr(ops, op)(as_operand(x, name))
 
     return function
@@ -134,7 +134,7 @@ def _plain2(
     @named(name, doc + " Broadcasts and promotes." + raises, *_EXAMPLES[name])
     def function(x: ArrayLike, y: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
-            only_all(name, out, where)
+            reject_out_and_where(name, out, where)
         if ufunc is not None:
             if type(x) is DeviceArray:
                 out = eager.binary(x, y, ufunc, eager.NUMBERS, False)
@@ -342,7 +342,7 @@ def _logical(name: str, op: str, doc: str) -> Binary:
     @named(name, doc + " Numbers count as true unless zero." + _BROADCASTS, *_EXAMPLES[name])
     def function(x: ArrayLike, y: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
         if out is not None or where is not None:
-            only_all(name, out, where)
+            reject_out_and_where(name, out, where)
         return getattr(ops, op)(*operands(name, boolean(x, name), boolean(y, name)))
 
     return function

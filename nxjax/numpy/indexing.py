@@ -22,7 +22,7 @@ from nxjax.numpy.promotion import (
     broadcast_to_shape,
     concrete_or_error,
     convert,
-    no_out,
+    reject_out,
     widen_index,
 )
 from nxjax.numpy.rearranging import resize
@@ -65,7 +65,7 @@ def take(
     >>> jnp.take(jnp.array([1.0, 2.0]), jnp.array([-1, 0, 5]), mode="clip")
     Array([1., 1., 2.], dtype=float32)
     """
-    no_out("take", out)
+    reject_out("take", out)
     x = as_operand(a, "take")
     index = as_operand(indices, "take")
     if mode == "raise":

@@ -13,7 +13,16 @@ from nxjax.errors import ParameterError, ShapeError, described
 from nxjax.numpy.creation import ones
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.indexing import take
-from nxjax.numpy.promotion import along, as_axis, as_operand, concrete_or_error, convert, no_out, promote, static_int
+from nxjax.numpy.promotion import (
+    along,
+    as_axis,
+    as_operand,
+    concrete_or_error,
+    convert,
+    promote,
+    reject_out,
+    static_int,
+)
 from nxjax.numpy.shapes import (
     atleast_1d,
     atleast_2d,
@@ -109,7 +118,7 @@ def stack(
     >>> jnp.stack([jnp.int32(1), jnp.float32(2.5)])
     Array([1. , 2.5], dtype=float32)
     """
-    no_out("stack", out)
+    reject_out("stack", out)
     xs = _typed("stack", _items("stack", arrays), dtype)
     if any(x.shape != xs[0].shape for x in xs):
         raise ShapeError("stack: All input arrays must have the same shape.", got=", ".join(str(x.type) for x in xs))

@@ -9,7 +9,7 @@ from typing import Any
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.elementwise import boolean, logical_not
 from nxjax.numpy.floats import isnan
-from nxjax.numpy.promotion import as_operand, convert, no_out
+from nxjax.numpy.promotion import as_operand, convert, reject_out
 from nxjax.numpy.reductions import (
     all,
     argmax,
@@ -116,7 +116,7 @@ def nanmean(
 
     Half precision is averaged in single; integers become float.
     """
-    no_out("nanmean", out)
+    reject_out("nanmean", out)
     x = as_operand(a, "nanmean")
     if x.dtype not in dtypes.INEXACT:
         return mean(x, axis, dtype, out, keepdims, where=where)
@@ -136,7 +136,7 @@ def nanvar(
     mean: ArrayLike | None = None,
 ) -> Array:
     """Variance over ``axis`` without nan; nan where ``n - ddof`` is not positive. Parameters as in `var`."""
-    no_out("nanvar", out)
+    reject_out("nanvar", out)
     x = as_operand(a, "nanvar")
     if x.dtype not in dtypes.INEXACT:
         return var(x, axis, dtype, out, ddof, keepdims, where=where, mean=mean)

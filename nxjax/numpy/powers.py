@@ -18,13 +18,13 @@ from nxjax.numpy.promotion import (
     dtype_of,
     full_like,
     inexact_operands,
-    no_out,
     numeric_operands,
-    only_all,
     operands,
     promote_inexact,
     promote_to,
     refuse_complex,
+    reject_out,
+    reject_out_and_where,
     result_type_of,
     static_int,
 )
@@ -148,7 +148,7 @@ def _log_base(name: str, x: Any, base: float) -> Array:
 @example("jnp.array([1000.0, -jnp.inf]), jnp.array([-1000.0, -jnp.inf])", "Array([1000.,  -inf], dtype=float32)")
 def logaddexp(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log(exp(x1) + exp(x2)) without overflow. Broadcasts; integers become float."""
-    only_all("logaddexp", out, where)
+    reject_out_and_where("logaddexp", out, where)
     return _log_of_sum("logaddexp", *inexact_operands("logaddexp", x1, x2))
 
 
@@ -156,7 +156,7 @@ def logaddexp(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None 
 @example("jnp.array([3.0, 0.0]), jnp.array([3.0, -jnp.inf])", "Array([4., 0.], dtype=float32)")
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /, *, out: None = None, where: None = None) -> Array:
     """log2(2**x1 + 2**x2) without overflow. Broadcasts; integers become float."""
-    only_all("logaddexp2", out, where)
+    reject_out_and_where("logaddexp2", out, where)
     a, b = inexact_operands("logaddexp2", x1, x2)
     # Strong, unless of weak numbers alone.
     return convert(_log_of_sum("logaddexp2", a, b), a.dtype, a.type.weak and not a.ndim)
@@ -335,7 +335,7 @@ def round(a: ArrayLike, decimals: int = 0, out: None = None) -> Array:
         a: array of any shape; integers are rounded where ``decimals`` is negative.
         decimals: static integer.
     """
-    no_out("round", out)
+    reject_out("round", out)
     v = as_operand(a, "round")
     places = static_int("round", decimals)
     if v.dtype == dtypes.bool_:

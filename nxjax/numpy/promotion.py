@@ -204,15 +204,15 @@ def full_like(x: Array, fill: Any) -> Array:
     return ops.broadcast_in_dim(scalar, shape=t.shape, broadcast_dimensions=()) if t.shape else scalar
 
 
-def no_out(where: str, out: object) -> None:
+def reject_out(where: str, out: object) -> None:
     """Arrays are immutable: refuse ``out=``."""
     if out is not None:
         raise NotImplementedError(f"The 'out' argument to jnp.{where} is not supported.")
 
 
-def only_all(where_: str, out: object, where: object) -> None:
+def reject_out_and_where(where_: str, out: object, where: object) -> None:
     """Refuse a ufunc's ``out=`` and ``where=``."""
-    no_out(where_, out)
+    reject_out(where_, out)
     if where is not None:
         raise NotImplementedError(f"where argument of {where_}: take nx.numpy.where(mask, {where_}(...), x)")
 

@@ -23,9 +23,9 @@ from nxjax.numpy.promotion import (
     convert,
     full_like,
     index_dtype,
-    no_out,
     promote_inexact,
     promote_to,
+    reject_out,
 )
 from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 from nxjax.ops import vocabulary as ops
@@ -114,7 +114,7 @@ def _total(name: str, op: str, identity: int, ufunc: Any, doc: str) -> Any:
         where: ArrayLike | None = None,
         promote_integers: bool = True,
     ) -> Array:
-        no_out(name, out)
+        reject_out(name, out)
         if ufunc is not None and dtype is None and initial is None and where is None:
             quick = reduction(a, ufunc, axis, keepdims)
             if quick is not None:
@@ -188,7 +188,7 @@ def _extremum(name: str, ufunc: Any, identity: Callable[[DType], Any], doc: str)
         initial: ArrayLike | None = None,
         where: ArrayLike | None = None,
     ) -> Array:
-        no_out(name, out)
+        reject_out(name, out)
         if initial is None and where is None:
             quick = reduction(a, ufunc, axis, keepdims)
             if quick is not None:
@@ -258,7 +258,7 @@ def _truth(name: str, op: str, identity: bool, doc: str) -> Any:
         *,
         where: ArrayLike | None = None,
     ) -> Array:
-        no_out(name, out)
+        reject_out(name, out)
         x = boolean(a, name)
         axes = as_axes(name, axis, x.ndim)
         if where is not None:
@@ -284,7 +284,7 @@ def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdim
 @example("jnp.array([[1, 5], [2, 9]]), axis=1", "Array([4, 7], dtype=int32)", raises="ValueError: no elements.")
 def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Largest minus smallest over ``axis``; nan where there is one."""
-    no_out("ptp", out)
+    reject_out("ptp", out)
     return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
@@ -330,7 +330,7 @@ def mean(
     >>> jnp.mean(jnp.array([1.0, 2.0, 9.0]), where=jnp.array([True, True, False]))
     Array(1.5, dtype=float32)
     """
-    no_out("mean", out)
+    reject_out("mean", out)
     if dtype is None and where is None:
         total = reduction(a, np.add, axis, keepdims)
         if total is not None and total.size:
@@ -422,7 +422,7 @@ def var(
     >>> jnp.var(jnp.array([1, 2, 3, 4])), jnp.var(jnp.array([1, 2, 4]), ddof=3)
     (Array(1.25, dtype=float32), Array(nan, dtype=float32))
     """
-    no_out("var", out)
+    reject_out("var", out)
     if correction is not None:
         if ddof != 0:
             raise ValueError("ddof and correction can't be provided simultaneously.")
@@ -468,7 +468,7 @@ def std(
     Raises:
         AxisError, NotImplementedError: as `mean`.
     """
-    no_out("std", out)
+    reject_out("std", out)
     if dtype is not None and dtypes.as_dtype(dtype) not in dtypes.INEXACT:
         raise DtypeError("std: dtype must be inexact", got=dtypes.as_dtype(dtype), expected="float or complex")
     return ops.sqrt(var(a, axis, dtype, None, ddof, keepdims, where=where, mean=mean, correction=correction))
@@ -491,7 +491,7 @@ def _arg(name: str, op: str, doc: str) -> Any:
     def function(
         a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool | None = None
     ) -> Array:
-        no_out(name, out)
+        reject_out(name, out)
         x = as_operand(a, name)
         shape = x.shape
         x, i = along(name, x, axis)
@@ -535,7 +535,7 @@ def _running(name: str, op: str, doc: str) -> Any:
     def function(
         a: ArrayLike, axis: int | Sequence[int] | None = None, dtype: DTypeLike | None = None, out: None = None
     ) -> Array:
-        no_out(name, out)
+        reject_out(name, out)
         x, i = along(name, as_operand(a, name), axis)
         own = dtypes.as_dtype(int) if x.dtype == dtypes.bool_ else x.dtype
         wanted = own if dtype is None else dtypes.as_dtype(dtype)

@@ -24,11 +24,11 @@ from nxjax.numpy.promotion import (
     broadcast_to_shape,
     convert,
     full_like,
-    no_out,
     promote,
     promote_inexact,
     promote_to,
     refuse_complex,
+    reject_out,
 )
 from nxjax.numpy.reductions import average, cumsum
 from nxjax.numpy.reductions import sum as sum_
@@ -161,7 +161,7 @@ def _quantile(
     skip_nan: bool,
     weights: Any = None,
 ) -> Array:
-    no_out(name, out)
+    reject_out(name, out)
     if overwrite:
         raise ValueError(f"{name}: arrays are immutable, so overwrite_input=True is not possible")
     x, share, w = _quantile_operands(name, a, q, method, weights)

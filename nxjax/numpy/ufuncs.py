@@ -14,7 +14,7 @@ from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
 from nxjax.numpy.methods import known
-from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete_or_error, convert, no_out
+from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete_or_error, convert, reject_out
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
 from nxjax.numpy.shapes import broadcast_to, moveaxis, ravel
@@ -106,7 +106,7 @@ class ufunc:
         Array([ 2, 12], dtype=int32)
         """
         self._binary("reduce")
-        no_out(f"{self.__name__}.reduce", out)
+        reject_out(f"{self.__name__}.reduce", out)
         if self._reduce is not None:
             return self._reduce(a, axis=axis, dtype=dtype, keepdims=keepdims, initial=initial, where=where)
         x = as_operand(a, self.__name__)
@@ -172,7 +172,7 @@ class ufunc:
         Array([1, 3, 3, 5], dtype=int32)
         """
         self._binary("accumulate")
-        no_out(f"{self.__name__}.accumulate", out)
+        reject_out(f"{self.__name__}.accumulate", out)
         if self._accumulate is not None:
             return self._accumulate(a, axis=axis, dtype=dtype)
 
@@ -241,7 +241,7 @@ class ufunc:
         Array([6, 9], dtype=int32)
         """
         self._binary("reduceat")
-        no_out(f"{self.__name__}.reduceat", out)
+        reject_out(f"{self.__name__}.reduceat", out)
 
         x = as_operand(a, self.__name__)
         x = x if dtype is None else convert(x, dtypes.as_dtype(dtype))

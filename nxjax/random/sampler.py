@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from nxjax.errors import DtypeError, SamplerDtypeError, ShapeError
-from nxjax.lax.sharding import laid_out
+from nxjax.lax.sharding import with_out_sharding
 from nxjax.numpy import promotion
 from nxjax.numpy.promotion import broadcast_to_shape as spread
 from nxjax.numpy.promotion import common_shape, convert
@@ -115,7 +115,7 @@ def placed(sampler: F) -> F:
     @functools.wraps(sampler)
     def call(key: Any, *args: Any, out_sharding: Any = None, **kwargs: Any) -> Any:
         y = sampler(as_key(name, key)[0], *args, **kwargs)
-        return laid_out(y, out_sharding)
+        return with_out_sharding(y, out_sharding)
 
     call.__signature__ = signature.replace(parameters=[*signature.parameters.values(), more])  # type: ignore[attr-defined]
     return call  # type: ignore[return-value]
