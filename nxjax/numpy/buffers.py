@@ -9,7 +9,7 @@ from typing import IO
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.numpy.creation import from_data, placed
+from nxjax.numpy.creation import from_data, put_on_device
 from nxjax.numpy.documented import example
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike
@@ -88,11 +88,11 @@ def from_dlpack(x: object, /, *, device: DeviceLike = None, copy: bool | None = 
     (False, True)
     """
     if isinstance(x, Array):
-        return placed(x, device)
+        return put_on_device(x, device)
     check_unmasked(x, "from_dlpack")
     data = np.from_dlpack(x)
     if copy is not False:
-        return placed(wrap(np.array(data, order="C")), device)
+        return put_on_device(wrap(np.array(data, order="C")), device)
     data = data.view()
     data.flags.writeable = False
-    return placed(wrap(data), device)
+    return put_on_device(wrap(data), device)

@@ -26,7 +26,7 @@ from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
 _PYTHON_SCALARS = (bool, int, float, complex)
 
 
-def placed(x: Array, device: DeviceLike) -> Array:
+def put_on_device(x: Array, device: DeviceLike) -> Array:
     """``x`` on ``device``, where one is named."""
     if device is None:
         return x
@@ -77,7 +77,7 @@ def array(
         x = convert(x, wanted)
     if ndmin > x.ndim:
         x = ops.reshape(x, shape=(1,) * (ndmin - x.ndim) + x.shape)
-    return placed(copied(x) if copy and x is object else x, device)
+    return put_on_device(copied(x) if copy and x is object else x, device)
 
 
 def _from_object(x: Any, wanted: DType | None) -> Array:
@@ -236,13 +236,13 @@ def astype(x: ArrayLike, dtype: DTypeLike | None, /, *, copy: bool = False, devi
     if v.dtype in dtypes.COMPLEX and wanted in dtypes.FLOAT | dtypes.INTEGER:
         v = ops.real(v)
     y = convert(v, wanted)
-    return placed(copied(y) if copy and y is x else y, device)
+    return put_on_device(copied(y) if copy and y is x else y, device)
 
 
 # --- filled ---
 
 
-def filled(shape: Shape, fill: ArrayLike, dtype: DType, weak: bool = False) -> Array:
+def full_scalar(shape: Shape, fill: ArrayLike, dtype: DType, weak: bool = False) -> Array:
     """``fill``, a Python or NumPy scalar, over ``shape``."""
     if current_trace() is EVAL:
         with np.errstate(all="ignore"):
@@ -270,7 +270,9 @@ def zeros(
     >>> jnp.zeros(2, dtype=complex)
     Array([0.+0.j, 0.+0.j], dtype=complex64)
     """
-    return placed(filled(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device)
+    return put_on_device(
+        full_scalar(as_shape("zeros", shape), 0, dtypes.as_dtype(float if dtype is None else dtype)), device
+    )
 
 
 @example("2, dtype=bool", "Array([ True,  True], dtype=bool)")
@@ -282,7 +284,9 @@ def ones(
     out_sharding: ShardingLike = None,
 ) -> Array:
     """Ones of ``shape`` in ``dtype``, float32 unless another is given; raises as `zeros`."""
-    return placed(filled(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device)
+    return put_on_device(
+        full_scalar(as_shape("ones", shape), 1, dtypes.as_dtype(float if dtype is None else dtype)), device
+    )
 
 
 @example("(0, 3)", "(0, 3)", then=".shape")
@@ -315,7 +319,7 @@ def full(
     """An array of ``shape`` filled with ``fill_value``, which broadcasts; by default in its dtype."""
     sizes = as_shape("full", shape)
     x = asarray(fill_value if dtype is None else _wrapped(fill_value, dtypes.as_dtype(dtype)), dtype)
-    return placed(broadcast_to(x, sizes), device)
+    return put_on_device(broadcast_to(x, sizes), device)
 
 
 def _wrapped(x: Any, dtype: DType) -> Any:
@@ -356,7 +360,7 @@ def zeros_like(
 ) -> Array:
     """Zeros in the shape and dtype of ``a``, which may be a `ShapeDtypeStruct`, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "zeros_like")
-    return placed(filled(sizes, 0, wanted, weak), _target_of(a, sizes, device, out_sharding))
+    return put_on_device(full_scalar(sizes, 0, wanted, weak), _target_of(a, sizes, device, out_sharding))
 
 
 @example("jnp.arange(3), shape=(1, 2)", "Array([[1, 1]], dtype=int32)")
@@ -370,7 +374,7 @@ def ones_like(
 ) -> Array:
     """Ones in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "ones_like")
-    return placed(filled(sizes, 1, wanted, weak), _target_of(a, sizes, device, out_sharding))
+    return put_on_device(full_scalar(sizes, 1, wanted, weak), _target_of(a, sizes, device, out_sharding))
 
 
 @example("jnp.arange(3), dtype=float", "Array([0., 0., 0.], dtype=float32)")
@@ -405,7 +409,7 @@ def full_like(
     """``fill_value`` in the shape and dtype of ``a``, unless others are given."""
     sizes, wanted, weak = _like(a, shape, dtype, "full_like")
     x = broadcast_to(asarray(_wrapped(fill_value, wanted), wanted), sizes)
-    return placed(convert(x, wanted, weak) if weak else x, _target_of(a, sizes, device, out_sharding))
+    return put_on_device(convert(x, wanted, weak) if weak else x, _target_of(a, sizes, device, out_sharding))
 
 
 # --- printing: NumPy's own ---

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.numpy.creation import asarray, filled, placed
+from nxjax.numpy.creation import asarray, full_scalar, put_on_device
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.floats import conjugate
 from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact, static_int
@@ -79,7 +79,7 @@ def _nothing(x: Array, kind: str, sizes: Sequence[int], where: Sequence[int]) ->
     n = len(sizes)
     shape = (*x.shape[: x.ndim - n], *sizes[:-1], sizes[-1] // 2 + 1 if kind == "RFFT" else sizes[-1])
     dtype = dtypes.real_part(x.dtype) if kind == "IRFFT" else dtypes.complex_of(x.dtype)
-    return moveaxis(filled(shape, 0, dtype), tuple(range(x.ndim - n, x.ndim)), tuple(where))
+    return moveaxis(full_scalar(shape, 0, dtype), tuple(range(x.ndim - n, x.ndim)), tuple(where))
 
 
 def _scale(norm: str | None, inverse: bool, n: int) -> float:
@@ -274,7 +274,7 @@ def _frequencies(name: str, n: Any, d: Any, dtype: Any, device: Any, plain: Any)
     n = static_int(name, int(n) if isinstance(n, float) and n.is_integer() else n)
     whole = plain(n) * n if n > 0 else np.zeros(1 if n == 0 and name == "rfftfreq" else 0)  # 0 / 0: nan
     frequencies = wrap(whole.astype(dtypes.to_inexact(wanted))) / as_operand(d * n, name)
-    return placed(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
+    return put_on_device(convert(frequencies, dtypes.to_inexact(wanted) if name == "rfftfreq" else wanted), device)
 
 
 @_example("jnp.fft.fftfreq(4)", "Array([-0.5 , -0.25,  0.  ,  0.25], dtype=float32)")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.numpy.creation import asarray, filled
+from nxjax.numpy.creation import asarray, full_scalar
 from nxjax.numpy.documented import COMPLEX, example, shown
 from nxjax.numpy.elementwise import equal, greater, less, logical_and, logical_not, maximum, minimum
 from nxjax.numpy.promotion import (
@@ -85,7 +85,7 @@ def isneginf(x: ArrayLike, /, out: None = None) -> Array:
 
 
 def _constant(v: Array, truth: bool) -> Array:
-    return filled(v.shape, truth, dtypes.bool_)
+    return full_scalar(v.shape, truth, dtypes.bool_)
 
 
 @example("jnp.array([1 + 0j, 1j])", "Array([ True, False], dtype=bool)")

@@ -10,14 +10,14 @@ import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.contractions import vecdot
-from nxjax.numpy.creation import filled
+from nxjax.numpy.creation import full_scalar
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import shown as _shown
 from nxjax.numpy.floats import conjugate, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
 from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
-from nxjax.numpy.methods import known
+from nxjax.numpy.methods import concrete_value
 from nxjax.numpy.norms import matrix_norm, norm, vector_norm
 from nxjax.numpy.promotion import (
     as_axis,
@@ -345,8 +345,8 @@ def lstsq(
     elif isinstance(rcond, (int, float)) and rcond < 0:
         rcond = float(dtypes.float_info(x.dtype).eps)
     if m == 0 or n == 0:
-        s = filled((0,), 0, real_dtype)
-        out, rank = filled((n, y.shape[1]), 0, x.dtype), filled((), 0, dtypes.int32)
+        s = full_scalar((0,), 0, real_dtype)
+        out, rank = full_scalar((n, y.shape[1]), 0, x.dtype), full_scalar((), 0, dtypes.int32)
     else:
         u, s, vh = svd(x, full_matrices=False)
         kept = s >= s[0] * rcond
@@ -355,10 +355,10 @@ def lstsq(
         out = matmul(_adjoint(vh), inverse[:, None] * matmul(_adjoint(u), y))
     misfit = y - matmul(x, out)
     residuals = sum_(real(misfit * conjugate(misfit)), 0)
-    if numpy_resid and m > n and isinstance(known(rank), Tracer):
+    if numpy_resid and m > n and isinstance(concrete_value(rank), Tracer):
         residuals = where(rank < n, math.nan, residuals)
     elif numpy_resid and (m <= n or int(rank) < n):
-        residuals = filled((0,), 0, real_dtype)
+        residuals = full_scalar((0,), 0, real_dtype)
     if vector:
         out = ops.reshape(out, shape=(n,))
     return out, residuals, rank, s

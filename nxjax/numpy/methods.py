@@ -36,7 +36,7 @@ def _traced(error: type[ConcretizationTypeError], x: Tracer, what: str, fix: str
     return error(what, got=f"{x.type} {x.origin()}", expected="a concrete value", fix=fix)
 
 
-def known(x: Any) -> Any:
+def concrete_value(x: Any) -> Any:
     """The concrete array behind tracers that carry one, as those of `grad` outside of `jit` do."""
     while isinstance(x, Tracer):
         inner = getattr(x, "primal", None)
@@ -47,7 +47,7 @@ def known(x: Any) -> Any:
 
 
 def _bool(self: Any) -> bool:
-    self = known(self)
+    self = concrete_value(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerBoolConversionError,
@@ -83,7 +83,7 @@ def _scalar(kind: Callable[[Any], Any]) -> Any:
 
 
 def _index(self: Any) -> int:
-    self = known(self)
+    self = concrete_value(self)
     if isinstance(self, Tracer):
         raise _traced(
             TracerIntegerConversionError,

@@ -12,7 +12,7 @@ from nxjax.errors import ShapeError
 from nxjax.numpy import linalg
 from nxjax.numpy.calculus import convolve
 from nxjax.numpy.contractions import dot, outer
-from nxjax.numpy.creation import filled
+from nxjax.numpy.creation import full_scalar
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import absolute
 from nxjax.numpy.indexing import take
@@ -58,7 +58,7 @@ def polyval(p: ArrayLike, x: ArrayLike, *, unroll: int = 16) -> Array:
     if c.ndim == 0:
         raise ShapeError("polyval: p is one-dimensional", got=c.type)
     v = broadcast_to_shape(v, broadcast_shape("polyval", c.shape[1:], v.shape)) if c.ndim > 1 else v
-    y = broadcast_to_shape(filled((), 0, c.dtype), v.shape)
+    y = broadcast_to_shape(full_scalar((), 0, c.dtype), v.shape)
     n = c.shape[0]
     if n <= 64:
         for k in range(n):

@@ -15,7 +15,7 @@ import numpy as np
 
 from nxjax.config import config, current_settings
 from nxjax.errors import ConcretizationTypeError, DtypeError, ParameterError, ShapeError, TracerIntegerConversionError
-from nxjax.numpy.methods import known
+from nxjax.numpy.methods import concrete_value
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import check_axes, check_axis
 from nxjax.trace import dtypes
@@ -241,7 +241,7 @@ def concrete_or_error(
     where: str, x: Any, why: str = "its value decides the shape of the result"
 ) -> np.ndarray[Any, Any]:
     """The elements of ``x``, which must not be traced; of `grad` outside of `jit` the values are known."""
-    x = known(x)
+    x = concrete_value(x)
     if isinstance(x, Tracer):
         raise ConcretizationTypeError(
             f"{where}: a concrete value is needed, since {why}",

@@ -11,7 +11,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.numpy.creation import astype, filled, full, placed
+from nxjax.numpy.creation import astype, full, full_scalar, put_on_device
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
 from nxjax.numpy.promotion import (
@@ -83,12 +83,12 @@ def arange(
     if wanted == dtypes.bool_ and math.ceil((last - first) / by) > 2:
         raise DtypeError("arange: no more than two booleans", got=math.ceil((last - first) / by))
     if first == 0 and by == 1 and not isinstance(last, complex):
-        return placed(iota(max(0, math.ceil(last)), wanted), device)
+        return put_on_device(iota(max(0, math.ceil(last)), wanted), device)
     if all(isinstance(v, (int, np.integer)) for v in (first, last, by)):
         data = np.arange(int(first), int(last), int(by))
     else:
         data = np.arange(first, last, by, dtype=wanted if wanted in (dtypes.float32, dtypes.float64) else None)
-    return placed(wrap(data.astype(wanted)), device)
+    return put_on_device(wrap(data.astype(wanted)), device)
 
 
 def linspace(
@@ -126,26 +126,26 @@ def linspace(
     parts = num - 1 if endpoint else num
     column = (num,) + (1,) * a.ndim
     if num == 0:
-        out = filled((0, *a.shape), 0, work)
+        out = full_scalar((0, *a.shape), 0, work)
     elif num == 1:
         out = ops.reshape(a, shape=(1, *a.shape))
     else:
         real = dtypes.real_part(work)
-        t = ops.reshape(ops.div(iota(num, real), filled((num,), parts, real)), shape=column)
+        t = ops.reshape(ops.div(iota(num, real), full_scalar((num,), parts, real)), shape=column)
         t = convert(t, work)
         lo, hi, t = broadcast("linspace", ops.reshape(a, shape=(1, *a.shape)), ops.reshape(b, shape=(1, *b.shape)), t)
-        out = ops.add(ops.mul(lo, ops.sub(filled(t.shape, 1, work), t)), ops.mul(hi, t))
+        out = ops.add(ops.mul(lo, ops.sub(full_scalar(t.shape, 1, work), t)), ops.mul(hi, t))
         if endpoint:
             # The last value is exactly `stop`, whatever the rounding of the others.
             body = ops.slice(out, start_indices=(0,) * out.ndim, limit_indices=(num - 1, *a.shape), strides=None)
             out = ops.concatenate(body, ops.reshape(b, shape=(1, *b.shape)), dimension=0)
     if wanted in dtypes.INTEGER:
         out = floor(out)
-    out = placed(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
+    out = put_on_device(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
     if not retstep:
         return out
 
-    step = divide(subtract(b, a), parts) if parts else filled(a.shape, math.nan, work)
+    step = divide(subtract(b, a), parts) if parts else full_scalar(a.shape, math.nan, work)
     return out, step
 
 
@@ -243,9 +243,9 @@ def eye(
     n, m = as_shape("eye", (N, N if M is None else M))
     wanted = dtypes.as_dtype(float if dtype is None else dtype)
     if current_trace() is EVAL and not isinstance(k, Tracer):
-        return placed(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
+        return put_on_device(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
 
-    return placed(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
+    return put_on_device(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
 
 
 @example("2, dtype=int", "Array([[1, 0],\n       [0, 1]], dtype=int32)")

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
-from nxjax.numpy.creation import filled
+from nxjax.numpy.creation import full_scalar
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import trunc
 from nxjax.numpy.promotion import (
@@ -24,7 +24,7 @@ from nxjax.numpy.promotion import (
     static_int,
     widen_index,
 )
-from nxjax.numpy.shapes import broadcast_to, own, ravel, reshape, slice_axis, swapaxes
+from nxjax.numpy.shapes import broadcast_to, copy_if_same, ravel, reshape, slice_axis, swapaxes
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, ShardingLike
@@ -45,7 +45,7 @@ def flip(m: ArrayLike, axis: int | Sequence[int] | None = None) -> Array:
     """Reversed along ``axis``, axes, or all."""
     x = as_operand(m, "flip")
     axes = as_axes("flip", axis, x.ndim)
-    return own(x, ops.rev(x, dimensions=axes) if axes else x)
+    return copy_if_same(x, ops.rev(x, dimensions=axes) if axes else x)
 
 
 @example("jnp.array([[1, 2], [3, 4]])", "Array([[2, 1],\n       [4, 3]], dtype=int32)")
@@ -107,7 +107,7 @@ def roll(a: ArrayLike, shift: ArrayLike | Sequence[int], axis: int | Sequence[in
     found = x
     for by, i in zip(shifts, axes, strict=True):
         found = _rolled(found, by, i)
-    return own(x, found)
+    return copy_if_same(x, found)
 
 
 def _shifts(shift: Any, n: int) -> list[Any]:
@@ -245,5 +245,5 @@ def resize(a: ArrayLike, new_shape: int | Sequence[int]) -> Array:
     x = ravel(a)
     total = math.prod(sizes)
     if x.size == 0:
-        return filled(sizes, 0, x.dtype)
+        return full_scalar(sizes, 0, x.dtype)
     return reshape(slice_axis(tile(x, math.ceil(total / x.size)), 0, 0, total) if total else x[:0], sizes)

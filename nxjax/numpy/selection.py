@@ -13,7 +13,7 @@ from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy import eager
 from nxjax.numpy.creation import asarray, full, full_like, zeros
 from nxjax.numpy.documented import example, shown
-from nxjax.numpy.methods import known
+from nxjax.numpy.methods import concrete_value
 from nxjax.numpy.promotion import (
     along,
     as_operand,
@@ -242,7 +242,7 @@ def nonzero(a: ArrayLike, *, size: int | None = None, fill_value: ArrayLike | No
     (Array([ 1, -1, -1], dtype=int32),)
     """
     x = as_operand(a, "nonzero")
-    x = known(x)
+    x = concrete_value(x)
     if x.ndim == 0:
         raise ValueError("nonzero: a 0-d array has no indices; fix: nonzero(nx.numpy.atleast_1d(x))")
     if not isinstance(x, Tracer):

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nxjax.numpy.creation import filled, full, zeros
+from nxjax.numpy.creation import full, full_scalar, zeros
 from nxjax.numpy.documented import example
 from nxjax.numpy.indexing import take
 from nxjax.numpy.joining import concatenate
@@ -210,7 +210,7 @@ def isin(
     """
     x, y = promote("isin", element, test_elements)
     if y.size == 0 or x.size == 0:
-        return filled(x.shape, bool(invert), dtypes.bool_)
+        return full_scalar(x.shape, bool(invert), dtypes.bool_)
     table = sort(ravel(y))
     found = ops.eq(take(table, searchsorted(table, x), mode="clip"), x)
     return ops.not_(found) if invert else found
@@ -294,9 +294,9 @@ def intersect1d(
     x, y = promote("intersect1d", ar1, ar2)
     x, y = ravel(x), ravel(y)
     if size is not None and not (x.size and y.size):
-        out = filled((size,), 0, x.dtype)
+        out = full_scalar((size,), 0, x.dtype)
         out = out if fill_value is None else where(False, out, fill_value)
-        at, here = (filled((size,), v.size, dtypes.as_dtype(int)) for v in (x, y))
+        at, here = (full_scalar((size,), v.size, dtypes.as_dtype(int)) for v in (x, y))
         return (out, at, here) if return_indices else out
     if size is None:
         u, ui = unique(x, return_index=True)

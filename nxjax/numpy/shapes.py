@@ -135,10 +135,10 @@ def ravel(a: ArrayLike, order: str = "C", *, out_sharding: ShardingLike = None) 
     """
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
-    return own(a, reshape(a, -1 if size(a) else (0,), order))
+    return copy_if_same(a, reshape(a, -1 if size(a) else (0,), order))
 
 
-def own(x: Any, found: Array) -> Array:
+def copy_if_same(x: Any, found: Array) -> Array:
     """``found``, or a copy if it is ``x`` itself: deleting or donating one then leaves the other.
 
     As in JAX: some functions return their argument, these do not.
@@ -194,7 +194,7 @@ def swapaxes(a: ArrayLike, axis1: int, axis2: int) -> Array:
     i, j = as_axis("swapaxes", axis1, x.ndim), as_axis("swapaxes", axis2, x.ndim)
     order = list(range(x.ndim))
     order[i], order[j] = j, i
-    return own(x, transpose(x, order))
+    return copy_if_same(x, transpose(x, order))
 
 
 @example(
@@ -214,7 +214,7 @@ def moveaxis(a: ArrayLike, source: int | Sequence[int], destination: int | Seque
     order = [i for i in range(x.ndim) if i not in src]
     for d, s in sorted(zip(dst, src, strict=True)):
         order.insert(d, s)
-    return own(x, transpose(x, order))
+    return copy_if_same(x, transpose(x, order))
 
 
 @example("jnp.zeros((2, 3, 4)), 2", "(4, 2, 3)", "jnp.zeros((2, 3, 4)), 0, 3", "(3, 4, 2)", then=".shape")

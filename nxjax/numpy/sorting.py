@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy.creation import asarray, filled
+from nxjax.numpy.creation import asarray, full_scalar
 from nxjax.numpy.documented import example
 from nxjax.numpy.elementwise import less
 from nxjax.numpy.indexing import take
@@ -211,12 +211,12 @@ def searchsorted(
     n = x.shape[0]
     # 32 bits wherever they do, even where 64 are the default: a choice that JAX made.
     index = dtypes.int32 if n < 2**31 else dtypes.int64
-    low = filled(q.shape, 0, index)
+    low = full_scalar(q.shape, 0, index)
     if n == 0:
         return low
     if x.dtype == dtypes.bool_:
         x, q = convert(x, dtypes.int8), convert(q, dtypes.int8)
-    high = filled(q.shape, n, index)
+    high = full_scalar(q.shape, n, index)
     for _ in range(max(1, math.ceil(math.log2(n + 1)))):
         # The sum may need the bit of the sign.
         middle = ops.shift_right_logical(ops.add(low, high), full_like(low, 1))
@@ -252,7 +252,7 @@ def digitize(x: ArrayLike, bins: ArrayLike, right: bool = False, *, method: str 
         raise ShapeError("digitize: bins must be a 1-dimensional array", got=edges.type)
     n = edges.shape[0]
     if n == 0:
-        return filled(v.shape, 0, dtypes.as_dtype(int))
+        return full_scalar(v.shape, 0, dtypes.as_dtype(int))
     side = "right" if not right else "left"
     rising = searchsorted(edges, v, side)
     if n == 1:
@@ -304,14 +304,14 @@ def bincount(
 
     v = convert(v, dtypes.int32) if v.dtype.itemsize < 4 else v
     if weights is None:
-        w = filled(v.shape, 1, dtypes.as_dtype(int))
+        w = full_scalar(v.shape, 1, dtypes.as_dtype(int))
     else:
         w = as_operand(weights, "bincount")
         if w.shape != v.shape:
             raise ShapeError("shape of weights must match shape of x.", got=w.type, expected=v.shape)
     # Negative elements count as 0, those past the end are dropped.
     place = ops.max(v, full_like(v, 0))
-    return filled((length,), 0, w.dtype).at[place].add(w, mode="drop")
+    return full_scalar((length,), 0, w.dtype).at[place].add(w, mode="drop")
 
 
 def histogram_bin_edges(

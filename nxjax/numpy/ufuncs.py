@@ -13,7 +13,7 @@ from nxjax.numpy import reductions
 from nxjax.numpy.creation import full
 from nxjax.numpy.functional import vectorize
 from nxjax.numpy.joining import concatenate
-from nxjax.numpy.methods import known
+from nxjax.numpy.methods import concrete_value
 from nxjax.numpy.promotion import as_axes, as_axis, as_operand, concrete_or_error, convert, reject_out
 from nxjax.numpy.ranges import iota
 from nxjax.numpy.selection import where as _where
@@ -259,7 +259,7 @@ class ufunc:
             return _where(inside, convert(self._call(y, rows[at]), y.dtype), y)
 
         longest = n
-        if not isinstance(known(starts), Tracer) and starts.size:
+        if not isinstance(concrete_value(starts), Tracer) and starts.size:
             longest = int(np.max(np.diff(np.append(concrete_or_error("reduceat", starts), n))))
         # Of all pieces their second elements, then their third ones, ...
         first = rows.at[starts].get(mode="fill")

@@ -21,12 +21,12 @@ from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
     checked_shape,
-    compiled,
-    drawn,
     float_dtype,
+    jit_sampler,
+    sample_parametric,
     sampler,
 )
-from nxjax.random.uniforms import pick, rademacher, split_key, uniform_in, unit
+from nxjax.random.uniforms import rademacher, split_key, static_index, uniform_in, unit_uniform
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.core import Array
@@ -39,21 +39,21 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array],
 
     example = f">>> x = nx.random.{name}(nx.random.key(0), (10000,))\n>>> x.dtype.name, {shown}\n('float32', {result})"
 
-    @compiled
-    def drawn(key: Array, *, shape: Shape, dtype: DType) -> Array:
+    @jit_sampler
+    def sample(key: Array, *, shape: Shape, dtype: DType) -> Array:
         return draw(key, shape, dtype)
 
     @sampler()
     @named(name, f"{doc}\n\n{example}")
     def function(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | None = None) -> Array:
-        return drawn(key, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
+        return sample(key, shape=as_shape(name, shape), dtype=float_dtype(name, dtype))
 
     return function
 
 
 def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
     # 1 - u, as the logarithm needs (0, 1] and u is in [0, 1).
-    return -log1p(-unit(key, shape, dtype))
+    return -log1p(-unit_uniform(key, shape, dtype))
 
 
 def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -100,11 +100,11 @@ def _pareto(key: Array, shape: Shape, dtype: DType, b: Array) -> Array:
 
 
 def _rayleigh(key: Array, shape: Shape, dtype: DType, scale: Array) -> Array:
-    return scale * sqrt(log(unit(key, shape, dtype)) * -2.0)
+    return scale * sqrt(log(unit_uniform(key, shape, dtype)) * -2.0)
 
 
 def _triangular(key: Array, shape: Shape, dtype: DType, left: Array, mode: Array, right: Array) -> Array:
-    u = unit(key, shape, dtype)
+    u = unit_uniform(key, shape, dtype)
     low = left + sqrt(u * (right - left) * (mode - left))
     high = right - sqrt((1 - u) * (right - left) * (right - mode))
     return select_n(u < (mode - left) / (right - left), high, low)
@@ -114,7 +114,7 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
     # Michael, Schucany and Haas, "Generating random variates using transformations with multiple roots" (1976)
     k1, k2 = split_key(key)
     v = standard_normal(k1, shape, dtype)
-    z = unit(k2, shape, dtype)
+    z = unit_uniform(k2, shape, dtype)
     y = integer_pow(v, y=2)
     squared = integer_pow(mean, y=2)
     root = sqrt(4 * mean * y + squared * integer_pow(y, y=2))
@@ -132,7 +132,7 @@ def pareto(
     >>> x.dtype.name, bool(x.min() >= 1), round(float(x.mean()), 1)
     ('float32', True, 1.5)
     """
-    return drawn("pareto", _pareto, key, (b,), shape, dtype)
+    return sample_parametric("pareto", _pareto, key, (b,), shape, dtype)
 
 
 @sampler("scale: number or array.")
@@ -145,7 +145,7 @@ def rayleigh(
     >>> x.dtype.name, round(float(x.mean()), 1), round(2 * (np.pi / 2) ** 0.5, 1)
     ('float32', 2.5, 2.5)
     """
-    return drawn("rayleigh", _rayleigh, key, (scale,), shape, dtype)
+    return sample_parametric("rayleigh", _rayleigh, key, (scale,), shape, dtype)
 
 
 @sampler("left, mode, right: numbers or arrays.")
@@ -163,7 +163,7 @@ def triangular(
     >>> x.dtype.name, bool((x >= 0).all() and (x <= 2).all()), round(float(x.mean()), 1)
     ('float32', True, 1.0)
     """
-    return drawn("triangular", _triangular, key, (left, mode, right), shape, dtype)
+    return sample_parametric("triangular", _triangular, key, (left, mode, right), shape, dtype)
 
 
 @sampler("mean: positive number or array.")
@@ -176,7 +176,7 @@ def wald(
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
     ('float32', True, 2.0)
     """
-    return drawn("wald", _wald, key, (mean,), shape, dtype)
+    return sample_parametric("wald", _wald, key, (mean,), shape, dtype)
 
 
 @sampler(
@@ -196,7 +196,7 @@ def gumbel(
     return _gumbel(key, shape=as_shape("gumbel", shape), dtype=float_dtype("gumbel", dtype), mode=mode or "low")
 
 
-@compiled
+@jit_sampler
 def _gumbel(key: Array, *, shape: Shape, dtype: DType, mode: str) -> Array:
     return standard_gumbel(key, shape, dtype, mode)
 
@@ -205,8 +205,8 @@ def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = N
     info = dtypes.float_info(dtype)
     if mode != "high":
         return -log(-log(uniform_in(key, shape, dtype, float(info.tiny), 1.0)))
-    both = unit(key, (2, *shape), dtype)
-    high, low = pick(both, 0), pick(both, 1)
+    both = unit_uniform(key, (2, *shape), dtype)
+    high, low = static_index(both, 0), static_index(both, 1)
     # Above one half the fine bits would only round up to 1.
     x = jnp.where(high >= 0.5, high, high + 2.0 ** -int(info.nmant) * low + float(info.tiny))
     return -log(-log1p(-x))
@@ -236,9 +236,9 @@ def weibull_min(
     return _weibull_min(key, *values, shape=as_shape("weibull_min", shape), dtype=found)
 
 
-@compiled
+@jit_sampler
 def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape, dtype: DType) -> Array:
-    u = unit(key, shape, dtype)
+    u = unit_uniform(key, shape, dtype)
     return jnp.power(-log1p(-u), 1.0 / concentration) * scale
 
 

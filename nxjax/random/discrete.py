@@ -23,15 +23,15 @@ from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import split
 from nxjax.random.sampler import (
     as_dtype_value,
+    broadcast_parameter,
     checked_shape,
-    compiled,
     float_dtype,
     int_dtype,
+    jit_sampler,
     placed,
     sampler,
-    spread,
 )
-from nxjax.random.uniforms import split_key, unit
+from nxjax.random.uniforms import split_key, unit_uniform
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
@@ -88,14 +88,14 @@ def categorical(
     return _categorical(key, values, axis=where, shape=full, replace=bool(replace), mode=mode)
 
 
-@compiled
+@jit_sampler
 def _categorical(key: Array, logits: Array, *, axis: int, shape: Shape, replace: bool, mode: str | None) -> Array:
     n = logits.ndim - 1
     prefix, rest = shape[: len(shape) - n], list(shape[len(shape) - n :])
     if replace:
         rest.insert(axis, logits.shape[axis])
         noise = standard_gumbel(key, (*prefix, *rest), logits.dtype, mode)
-        return jnp.argmax(noise + spread(logits, noise.shape), axis=axis + len(prefix))
+        return jnp.argmax(noise + broadcast_parameter(logits, noise.shape), axis=axis + len(prefix))
 
     noisy = jnp.moveaxis(logits + standard_gumbel(key, logits.shape, logits.dtype, mode), axis, -1)
     chosen = lax.top_k(noisy, math.prod(prefix))[1]
@@ -118,11 +118,11 @@ def geometric(
     return _geometric(key, chance, shape=checked_shape("geometric", shape, chance), dtype=found)
 
 
-@compiled
+@jit_sampler
 def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
-    u = unit(key, shape, p.dtype)
+    u = unit_uniform(key, shape, p.dtype)
     u = jnp.where(u == 0, 1, u)  # log 0 would be infinite
-    return (floor(log(u) / spread(log1p(-p), shape)) + 1).astype(dtype)
+    return (floor(log(u) / broadcast_parameter(log1p(-p), shape)) + 1).astype(dtype)
 
 
 @sampler("lam: number or array.", kind="integer")
@@ -142,9 +142,9 @@ def poisson(
     return _poisson(key, as_dtype_value("poisson", lam, dtypes.float32), shape=full, dtype=found)
 
 
-@compiled
+@jit_sampler
 def _poisson(key: Array, lam: Array, *, shape: Shape, dtype: DType) -> Array:
-    lam = spread(lam, shape)
+    lam = broadcast_parameter(lam, shape)
     small = (lam != lam) | (lam < 10)
     steps = int(dtypes.integer_info(dtype).max)
     counted = _poisson_by_products(key, select_n(small, like(lam, 0), lam), shape, dtype, steps)
@@ -162,7 +162,7 @@ def _poisson_by_products(key: Array, lam: Array, shape: Shape, dtype: DType, ste
         i, count, k, product = state
         k, use = split_key(k)
         count = select_n(product > -lam, count, count + 1)
-        return i + 1, count, k, product + log(unit(use, shape, dtypes.float32))
+        return i + 1, count, k, product + log(unit_uniform(use, shape, dtypes.float32))
 
     start = (_zero(dtype), jnp.zeros(shape, dtype), key, jnp.zeros(shape, dtypes.float32))
     return while_loop(unfinished, step, start)[1] - 1
@@ -182,8 +182,8 @@ def _poisson_by_rejection(key: Array, lam: Array, shape: Shape, dtype: DType, st
     def step(state: Any) -> Any:
         i, found, done, k = state
         k, k0, k1 = split_key(k, 3)
-        u = unit(k0, shape, lam.dtype) - 0.5
-        v = unit(k1, shape, lam.dtype)
+        u = unit_uniform(k0, shape, lam.dtype) - 0.5
+        v = unit_uniform(k1, shape, lam.dtype)
         us = 0.5 - abs(u)
         n = floor((2 * a / us + b) * u + lam + 0.43)
         s = log(v * inverse_alpha / (a / (us * us) + b))
@@ -223,9 +223,9 @@ def binomial(
     return _binomial(key, count, chance, shape=full, dtype=found)
 
 
-@compiled
+@jit_sampler
 def _binomial(key: Array, count: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
-    count, p = spread(count, shape), spread(p, shape)
+    count, p = broadcast_parameter(count, shape), broadcast_parameter(p, shape)
     low = p < 0.5
     q = select_n(low, 1.0 - p, p)
     no_count = (count != count) | (count < 0.0)
@@ -257,7 +257,7 @@ def _binomial_by_sums(key: Array, count: Array, p: Array, shape: Shape, dtype: D
         i, number, total, k = state
         use, k = split_key(k)
         number = select_n(total <= count, number, number + 1)
-        return i + 1, number, total + jnp.ceil(log(unit(use, shape, p.dtype)) / log_q), k
+        return i + 1, number, total + jnp.ceil(log(unit_uniform(use, shape, p.dtype)) / log_q), k
 
     start = (_zero(dtypes.int32), like(p, 0), like(p, 0), key)
     return (while_loop(unfinished, step, start)[1] - 1).astype(dtype)
@@ -297,8 +297,8 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
     def step(state: Any) -> Any:
         i, found, done, key = state
         key, k0, k1 = split_key(key, 3)
-        u = unit(k0, shape, p.dtype)
-        v = unit(k1, shape, p.dtype)
+        u = unit_uniform(k0, shape, p.dtype)
+        v = unit_uniform(k1, shape, p.dtype)
         u = u - 0.5
         us = 0.5 - abs(u)
         quick = (us >= 0.07) & (v <= v_r)
@@ -350,7 +350,7 @@ def multinomial(
     if chance.dtype not in dtypes.FLOAT:
         raise DtypeError("random.multinomial: p is real", got=chance.type)
     full = checked_shape("multinomial", shape, chance)
-    chance = jnp.moveaxis(spread(chance, full), -1, 0)
+    chance = jnp.moveaxis(broadcast_parameter(chance, full), -1, 0)
     left = jnp.flip(jnp.cumsum(jnp.flip(chance, 0), 0), 0)
     ratios = chance / jnp.where(left == 0, 1, left)
 
@@ -359,6 +359,6 @@ def multinomial(
         taken = binomial(k, remaining, jnp.clip(ratio, 0, 1), dtype=remaining.dtype)
         return remaining - taken, taken
 
-    start = spread(as_value(count), full[:-1])
+    start = broadcast_parameter(as_value(count), full[:-1])
     _, counts = scan(one, start, (ratios, split(key, full[-1])), unroll=unroll)
     return jnp.moveaxis(counts, 0, -1).astype(found)

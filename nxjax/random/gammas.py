@@ -26,14 +26,14 @@ from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
+    broadcast_parameter,
     checked_shape,
-    compiled,
-    drawn,
     float_dtype,
+    jit_sampler,
+    sample_parametric,
     sampler,
-    spread,
 )
-from nxjax.random.uniforms import rademacher, split_key, unit
+from nxjax.random.uniforms import rademacher, split_key, unit_uniform
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import as_value
@@ -97,7 +97,7 @@ def _rejection(keys: Array, alpha: Array, log_space: bool) -> Array:
         going = rejected(x2, v3, u)
         next_k, x_keys, u_keys = _columns(k, 3)
         x, v = proposal(x_keys, going)
-        new = (next_k, x * x, v * v * v, unit(u_keys, (), dtype))
+        new = (next_k, x * x, v * v * v, unit_uniform(u_keys, (), dtype))
         return tuple(select_n(going, old, fresh) for old, fresh in zip(state, new, strict=True))  # type: ignore[return-value]
 
     keys, boost_keys = _columns(keys, 2)
@@ -107,7 +107,7 @@ def _rejection(keys: Array, alpha: Array, log_space: bool) -> Array:
         tail = -standard_exponential(boost_keys, (), dtype)
         boost = select_n(large | (tail == 0), tail * (1 / alpha), like(alpha, 0))
         return log(d) + log(v) + boost
-    boost = select_n(large, pow(1 - unit(boost_keys, (), dtype), 1 / alpha), like(alpha, 1))
+    boost = select_n(large, pow(1 - unit_uniform(boost_keys, (), dtype), 1 / alpha), like(alpha, 1))
     return d * v * boost
 
 
@@ -133,7 +133,7 @@ def _differentiable(log_space: bool) -> Any:
 
 
 def gamma_values(key: Array, a: Array, shape: Shape, log_space: bool) -> Array:
-    return _differentiable(log_space)(key, spread(a, shape))
+    return _differentiable(log_space)(key, broadcast_parameter(a, shape))
 
 
 def _gamma(key: Array, shape: Shape, dtype: DType, a: Array) -> Array:
@@ -156,7 +156,7 @@ def gamma(
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()), 1)
     ('float32', True, 3.0)
     """
-    return drawn("gamma", _gamma, key, (a,), shape, dtype)
+    return sample_parametric("gamma", _gamma, key, (a,), shape, dtype)
 
 
 @sampler("a: positive number or array.")
@@ -171,7 +171,7 @@ def loggamma(
     >>> bool(nx.random.loggamma(key, 1e-4, (100,)).min() > -jnp.inf)
     True
     """
-    return drawn("loggamma", _loggamma, key, (a,), shape, dtype)
+    return sample_parametric("loggamma", _loggamma, key, (a,), shape, dtype)
 
 
 @sampler("a, b: positive numbers or arrays.")
@@ -184,7 +184,7 @@ def beta(
     >>> x.dtype.name, bool((x >= 0).all() and (x <= 1).all()), round(float(x.mean()), 1)
     ('float32', True, 0.4)
     """
-    return drawn("beta", _beta, key, (a, b), shape, dtype)
+    return sample_parametric("beta", _beta, key, (a, b), shape, dtype)
 
 
 def _beta(key: Array, shape: Shape, dtype: DType, a: Array, b: Array) -> Array:
@@ -217,7 +217,7 @@ def dirichlet(
     return _dirichlet(key, value, shape=(*full, value.shape[-1]))
 
 
-@compiled
+@jit_sampler
 def _dirichlet(key: Array, alpha: Array, *, shape: Shape) -> Array:
     return softmax(gamma_values(key, alpha, shape, True), axis=len(shape) - 1)
 
@@ -236,7 +236,7 @@ def chisquare(
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
     ('float32', True, 3)
     """
-    return drawn("chisquare", _chi2, key, (df,), shape, dtype)
+    return sample_parametric("chisquare", _chi2, key, (df,), shape, dtype)
 
 
 @sampler("dfnum, dfden: positive numbers or arrays.")
@@ -253,7 +253,7 @@ def f(
     >>> x.dtype.name, bool((x > 0).all()), round(float(x.mean()))
     ('float32', True, 1)
     """
-    return drawn("f", _f, key, (dfnum, dfden), shape, dtype)
+    return sample_parametric("f", _f, key, (dfnum, dfden), shape, dtype)
 
 
 def _f(key: Array, shape: Shape, dtype: DType, dfnum: Array, dfden: Array) -> Array:
@@ -269,7 +269,7 @@ def t(key: ArrayLike, df: ArrayLike, shape: int | Sequence[int] | None = None, d
     >>> x.dtype.name, round(float(x.std()), 1), round((10 / 8) ** 0.5, 1)
     ('float32', 1.1, 1.1)
     """
-    return drawn("t", _t, key, (df,), shape, dtype)
+    return sample_parametric("t", _t, key, (df,), shape, dtype)
 
 
 def _t(key: Array, shape: Shape, dtype: DType, df: Array) -> Array:
@@ -292,7 +292,7 @@ def generalized_normal(
     return _generalized_normal(key, as_value(p), shape=as_shape("generalized_normal", shape), dtype=found)
 
 
-@compiled
+@jit_sampler
 def _generalized_normal(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
     k1, k2 = split_key(key)
     g = gamma(k1, 1 / p, shape, dtype)
@@ -315,7 +315,7 @@ def ball(
     return _ball(key, as_value(p), d=static_int("random.ball", d), shape=full, dtype=found)
 
 
-@compiled
+@jit_sampler
 def _ball(key: Array, p: Array, *, d: int, shape: Shape, dtype: DType) -> Array:
     k1, k2 = split_key(key)
     g = generalized_normal(k1, p, (*shape, d), dtype)

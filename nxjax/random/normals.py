@@ -17,12 +17,12 @@ from nxjax.ops.special import erf, erf_inv
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
+    broadcast_parameter,
     checked_shape,
-    compiled,
     float_dtype,
     inexact_dtype,
+    jit_sampler,
     sampler,
-    spread,
 )
 from nxjax.random.uniforms import split_key, uniform_in
 from nxjax.trace import dtypes
@@ -51,7 +51,7 @@ def normal(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | N
     return _normal(key, shape=as_shape("normal", shape), dtype=inexact_dtype("normal", dtype))
 
 
-@compiled
+@jit_sampler
 def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
     if dtype not in dtypes.COMPLEX:
         return standard_normal(key, shape, dtype)
@@ -80,14 +80,14 @@ def truncated_normal(
     return _truncated_normal(key, *bounds, shape=full, dtype=found)
 
 
-@compiled
+@jit_sampler
 def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, dtype: DType) -> Array:
     root = float(np.asarray(np.sqrt(2)).astype(dtype))
     a, b = (erf(div(v, root)) for v in (lower, upper))
     out = mul(erf_inv(uniform_in(key, shape, dtype, a, b)), root)
     # Rounding must not lead out of the open interval.
     least, most = nextafter(lower, like(lower, np.inf)), nextafter(upper, like(upper, -np.inf))
-    return min_(max_(out, spread(least, shape)), spread(most, shape))
+    return min_(max_(out, broadcast_parameter(least, shape)), broadcast_parameter(most, shape))
 
 
 @sampler("sigma: number or array.", kind="float or complex")
@@ -104,6 +104,6 @@ def lognormal(
     return _lognormal(key, value, shape=checked_shape("lognormal", shape, sigma))
 
 
-@compiled
+@jit_sampler
 def _lognormal(key: Array, sigma: Array, *, shape: Shape) -> Array:
-    return exp(mul(_normal(key, shape=shape, dtype=sigma.dtype), spread(sigma, shape)))
+    return exp(mul(_normal(key, shape=shape, dtype=sigma.dtype), broadcast_parameter(sigma, shape)))

@@ -15,8 +15,8 @@ from nxjax.numpy.promotion import as_axis, as_shape, promote_inexact, static_int
 from nxjax.ops.random import random_bits
 from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import as_key
-from nxjax.random.sampler import compiled, placed
-from nxjax.random.uniforms import randint, split_key, unit
+from nxjax.random.sampler import jit_sampler, placed
+from nxjax.random.uniforms import randint, split_key, unit_uniform
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
@@ -36,7 +36,7 @@ def _shuffled(key: Array, x: Array, axis: int) -> Array:
     return x
 
 
-@compiled
+@jit_sampler
 def _permuted(key: Array, x: Array, *, axis: int, independent: bool) -> Array:
     if independent or x.ndim == 1:
         return _shuffled(key, x, axis)
@@ -44,7 +44,7 @@ def _permuted(key: Array, x: Array, *, axis: int, independent: bool) -> Array:
     return jnp.take(x, order, axis)
 
 
-@compiled
+@jit_sampler
 def _permuted_range(key: Array, *, n: int) -> Array:
     return _shuffled(key, jnp.arange(n), 0)
 
@@ -138,11 +138,11 @@ def choice(
     return (picked if values is None else jnp.take(values, picked, where)).reshape(full)
 
 
-@compiled
+@jit_sampler
 def _weighted(key: Array, p: Array, *, shape: Shape, replace: bool, mode: str | None) -> Array:
     if replace:
         total = jnp.cumsum(p)
-        r = total[-1] * (1 - unit(key, shape, total.dtype))
+        r = total[-1] * (1 - unit_uniform(key, shape, total.dtype))
         return jnp.searchsorted(total, r).astype(dtypes.as_dtype(int))
 
     # The k largest of Gumbel numbers shifted by log p are a draw without replacement.

@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.errors import DtypeError, SamplerDtypeError, ShapeError
 from nxjax.lax.sharding import with_out_sharding
 from nxjax.numpy import promotion
-from nxjax.numpy.promotion import broadcast_to_shape as spread
+from nxjax.numpy.promotion import broadcast_to_shape as broadcast_parameter
 from nxjax.numpy.promotion import common_shape, convert
 from nxjax.random.keys import as_key
 from nxjax.trace import dtypes
@@ -27,7 +27,7 @@ from nxjax.transforms.jit import jit
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(function: F) -> F:
+def jit_sampler(function: F) -> F:
     """``function`` of arrays, with the keyword-only parameters ``shape``, ``dtype``, ... static, compiled as a whole.
 
     While a program is being staged nothing is left of the call but its equations; under `vmap` and `grad` of concrete
@@ -168,12 +168,14 @@ def broadcast_shapes(where: str, *shapes: Shape) -> Shape:
     return common_shape(f"random.{where}", *shapes)
 
 
-@compiled
+@jit_sampler
 def _parametric(key: Array, *parameters: Array, draw: Any, shape: Shape) -> Array:
-    return draw(key, shape, parameters[0].dtype, *(spread(v, shape) for v in parameters))
+    return draw(key, shape, parameters[0].dtype, *(broadcast_parameter(v, shape) for v in parameters))
 
 
-def drawn(name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any) -> Array:
+def sample_parametric(
+    name: str, draw: Callable[..., Array], key: Any, parameters: Sequence[Any], shape: Any, dtype: Any
+) -> Array:
     """A sampler whose parameters broadcast to its shape."""
     found = float_dtype(name, dtype)
     full = checked_shape(name, shape, *parameters)

@@ -24,13 +24,13 @@ from nxjax.ops.slicing import slice as slice_
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
+    broadcast_parameter,
     checked_shape,
-    compiled,
     float_dtype,
     int_dtype,
+    jit_sampler,
     placed,
     sampler,
-    spread,
 )
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
@@ -65,7 +65,7 @@ def _drawn_bits(key: Array, shape: Shape, width: int) -> Array:
     return _many_bits(key, shape=shape, width=width)
 
 
-@compiled
+@jit_sampler
 def _many_bits(key: Array, *, shape: Shape, width: int) -> Array:
     return random_bits(key, bit_width=width, shape=shape)
 
@@ -73,17 +73,17 @@ def _many_bits(key: Array, *, shape: Shape, width: int) -> Array:
 def split_key(key: Array, num: int = 2) -> list[Array]:
     """``num`` keys from one, apart."""
     keys = random_split(key, shape=(num,))
-    return [pick(keys, i) for i in range(num)]
+    return [static_index(keys, i) for i in range(num)]
 
 
-def pick(xs: Array, i: int) -> Array:
+def static_index(xs: Array, i: int) -> Array:
     """``xs[i]``, by a static number."""
     rest = xs.shape[1:]
     row = slice_(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
     return reshape(row, shape=rest)
 
 
-def unit(key: Array, shape: Shape, dtype: DType) -> Array:
+def unit_uniform(key: Array, shape: Shape, dtype: DType) -> Array:
     """Uniform in [0, 1): random mantissa bits under the exponent of 1, less 1."""
     info = dtypes.float_info(dtype)
     # Mantissas below 8 bits are filled from 8 random bits.
@@ -99,17 +99,20 @@ def unit(key: Array, shape: Shape, dtype: DType) -> Array:
 
 def uniform_in(key: Array, shape: Shape, dtype: DType, low: Any, high: Any) -> Array:
     """Uniform in [low, high); bounds are Python numbers, or arrays of ``dtype`` that broadcast to ``shape``."""
-    x = unit(key, shape, dtype)
-    a, b = (spread(v, shape) if isinstance(v, Array) else like(x, np.asarray(v).astype(dtype)) for v in (low, high))
+    x = unit_uniform(key, shape, dtype)
+    a, b = (
+        broadcast_parameter(v, shape) if isinstance(v, Array) else like(x, np.asarray(v).astype(dtype))
+        for v in (low, high)
+    )
     return max_(a, add(mul(x, sub(b, a)), a))
 
 
-@compiled
+@jit_sampler
 def _unit(key: Array, *, shape: Shape, dtype: DType) -> Array:
-    return unit(key, shape, dtype)
+    return unit_uniform(key, shape, dtype)
 
 
-@compiled
+@jit_sampler
 def _uniform(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType) -> Array:
     return uniform_in(key, shape, dtype, low, high)
 
@@ -130,7 +133,7 @@ def uniform(
     """
     found, full = float_dtype("uniform", dtype), as_shape("uniform", shape)
     if type(minval) is float and type(maxval) is float and minval == 0.0 and maxval == 1.0:
-        return unit(key, full, found) if math.prod(full) < _MANY else _unit(key, shape=full, dtype=found)
+        return unit_uniform(key, full, found) if math.prod(full) < _MANY else _unit(key, shape=full, dtype=found)
     low, high = as_dtype_value("uniform", minval, found), as_dtype_value("uniform", maxval, found)
     checked_shape("uniform", full, low, high)
     return _uniform(key, low, high, shape=full, dtype=found)
@@ -174,7 +177,7 @@ def randint(
     return drawn_values if drawn == found else convert_element_type(drawn_values, dtype=found)
 
 
-@compiled
+@jit_sampler
 def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType) -> Array:
     info, width = dtypes.integer_info(dtype), dtypes.bit_width(dtype)
     word = np.dtype(f"uint{width}")
@@ -183,8 +186,8 @@ def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
     )
     # maxval may be one above the largest value, as in randint(key, shape, 0, 256, uint8).
     top = min(int(info.max), int(dtypes.integer_info(high.dtype).max))
-    beyond = spread(gt(high, like(high, top)), shape)
-    low, high = (spread(_clipped(v, dtype), shape) for v in (low, high))
+    beyond = broadcast_parameter(gt(high, like(high, top)), shape)
+    low, high = (broadcast_parameter(_clipped(v, dtype), shape) for v in (low, high))
     empty = le(high, low)
     span = convert_element_type(sub(high, low), dtype=word)
     span = select_n(empty, span, like(span, 1))
@@ -231,14 +234,14 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | N
     return _bernoulli(key, as_dtype_value("bernoulli", chance, chance.dtype), shape=full, mode=mode)
 
 
-@compiled
+@jit_sampler
 def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
-    p = spread(p, shape)
+    p = broadcast_parameter(p, shape)
     if mode == "low":
-        return lt(unit(key, shape, p.dtype), p)
-    both = unit(key, (2, *shape), p.dtype)
-    fine = mul(pick(both, 1), 2.0 ** -dtypes.float_info(p.dtype).nmant)
-    return lt(fine, sub(p, pick(both, 0)))
+        return lt(unit_uniform(key, shape, p.dtype), p)
+    both = unit_uniform(key, (2, *shape), p.dtype)
+    fine = mul(static_index(both, 1), 2.0 ** -dtypes.float_info(p.dtype).nmant)
+    return lt(fine, sub(p, static_index(both, 0)))
 
 
 @placed

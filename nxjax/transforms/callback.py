@@ -46,7 +46,7 @@ def interned(kind: type[T], *args: Any) -> T:
     return found
 
 
-class Keyed:
+class HashableByKey:
     """What programs hold: equal where its ``key`` is, so that equal calls compile once, and printed by ``qualname``."""
 
     def __init__(self, qualname: str, *key: Any) -> None:
@@ -54,14 +54,14 @@ class Keyed:
         self._key = key
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keyed) and type(other) is type(self) and self._key == other._key
+        return isinstance(other, HashableByKey) and type(other) is type(self) and self._key == other._key
 
     def __hash__(self) -> int:
         return hash(self._key)
 
 
 @final
-class HostFunction(Keyed):
+class HostFunction(HashableByKey):
     """A user's function on the flat arguments it was called with."""
 
     def __init__(self, function: Callable[..., Any], in_def: tree.TreeDef) -> None:
@@ -150,7 +150,7 @@ class Callback(Op):
 
 
 @final
-class Structure(Keyed):
+class Structure(HashableByKey):
     """A pytree structure as an op parameter: prints alike in every process."""
 
     def __init__(self, structure: tree.TreeDef) -> None:

@@ -24,7 +24,7 @@ from nxjax.trace import dtypes, tree
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, Dims
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.callback import Keyed, Sink
+from nxjax.transforms.callback import HashableByKey, Sink
 
 
 class CheckError(NxError, ValueError):
@@ -56,7 +56,7 @@ Categories = frozenset[Category]
 
 
 @final
-class CheckSite(Keyed):
+class CheckSite(HashableByKey):
     """A place where a check may fail, and its message, which may show the arrays of the failure.
 
     ``among``: the sites of an error that is checked once more; the first array is the index of the one that failed.

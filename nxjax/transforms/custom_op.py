@@ -23,7 +23,7 @@ from nxjax.trace.array import as_value, readonly, readonly_view
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, Tracer
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape, ShapeDtypeStruct
-from nxjax.transforms.callback import Keyed, pure_callback
+from nxjax.transforms.callback import HashableByKey, pure_callback
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pullback, custom_lin, custom_vjp_call
 from nxjax.transforms.has_aux import check_pair
@@ -398,7 +398,7 @@ def _types(xs: Sequence[NDArray]) -> list[ArrayType]:
     return [ArrayType(x.shape, x.dtype) for x in xs]
 
 
-class _OpFunction(Keyed):
+class _OpFunction(HashableByKey):
     """An op with its settings, as a function that programs hold."""
 
     def __init__(self, words: str, op: CustomOp, params: tuple[tuple[str, Any], ...], *more: Any) -> None:

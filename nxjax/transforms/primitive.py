@@ -34,7 +34,7 @@ from nxjax.trace.core import (
     use,
 )
 from nxjax.trace.types import ArrayType, ShapeDtypeStruct
-from nxjax.transforms.callback import Keyed, pure_callback
+from nxjax.transforms.callback import HashableByKey, pure_callback
 
 
 @final
@@ -342,7 +342,7 @@ class AxisData:
 
 
 @final
-class _HostCallback(Keyed):
+class _HostCallback(HashableByKey):
     """The implementation of a primitive with its parameters, called back from compiled programs."""
 
     def __init__(self, primitive: Primitive, params: tuple[tuple[str, Any], ...]) -> None:

@@ -11,7 +11,7 @@ from nxjax.numpy.documented import shown
 from nxjax.numpy.promotion import promote_inexact, static_int
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp
-from nxjax.scipy.special.operands import described, reals, widened, widening
+from nxjax.scipy.special.operands import at_least_float32, described, reals, widening
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
@@ -71,7 +71,7 @@ def _ratios(z: Array, v: int, n_iter: int) -> Array:
 def _orders(v: int, n_iter: int) -> Any:
     @custom_jvp
     def function(z: Array) -> Array:
-        return widened(lambda w: _ratios(w, v, n_iter), z)
+        return at_least_float32(lambda w: _ratios(w, v, n_iter), z)
 
     @function.defjvp
     def rule(primals: Any, tangents: Any) -> Any:

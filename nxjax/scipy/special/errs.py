@@ -15,7 +15,7 @@ from nxjax.errors import ParameterError
 from nxjax.numpy.documented import shown
 from nxjax.ops import special as ops
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import described, real, reals, strong, widened
+from nxjax.scipy.special.operands import at_least_float32, described, real, reals, strip_weak_type
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
@@ -26,7 +26,7 @@ _LOG_ROOT_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def _strong(name: str, x: Any) -> Array:
-    return strong(real(name, x))
+    return strip_weak_type(real(name, x))
 
 
 @described("1.0", "0.8413")
@@ -57,7 +57,7 @@ def log_ndtr(x: ArrayLike, series_order: int = 3) -> Array:
     """
     if not isinstance(series_order, int) or not 0 <= series_order <= 30:
         raise ParameterError("log_ndtr: series_order", got=repr(series_order), expected="0 to 30")
-    return widened(_log_ndtr, _strong("log_ndtr", x))
+    return at_least_float32(_log_ndtr, _strong("log_ndtr", x))
 
 
 def _lower(x: Array) -> float:
@@ -234,7 +234,7 @@ def owens_t(h: ArrayLike, a: ArrayLike) -> Array:
         Gauss-Legendre quadrature of Owen, "Tables for computing bivariate normal probabilities", Ann. Math. Stat. 27
         (1956), with a relative error below 1e-14 (float64) or 2e-6 (float32), and that of exp(-h^2 / 2).
     """
-    h, a = (strong(x) for x in reals("owens_t", h, a))
+    h, a = (strip_weak_type(x) for x in reals("owens_t", h, a))
     if h.dtype.itemsize < 4:
         h, a = h.astype(dtypes.float32), a.astype(dtypes.float32)
     return _owens_t(h, a)

@@ -13,7 +13,7 @@ from nxjax.numpy.promotion import promote_inexact
 from nxjax.ops.elementary import exp
 from nxjax.ops.special import erfc
 from nxjax.scipy.special import tables
-from nxjax.scipy.special.operands import chebyshev, reals, strong, widened
+from nxjax.scipy.special.operands import at_least_float32, chebyshev, reals, strip_weak_type
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
@@ -56,7 +56,7 @@ def erfcx(x: ArrayLike) -> Array:
     (v,) = promote_inexact("erfcx", x)
     if v.dtype in dtypes.COMPLEX:
         return _wofz(v * v.dtype.type(1j))  # DLMF 7.2.3
-    return widened(_erfcx_value, strong(v))
+    return at_least_float32(_erfcx_value, strip_weak_type(v))
 
 
 def _dawsn_value(x: Array) -> Array:
@@ -88,7 +88,7 @@ def dawsn(x: ArrayLike) -> Array:
     >>> print(dawsn(nx.array([0.0, 1.0, 10.0])))
     [0.         0.5380795  0.05025385]
     """
-    return widened(_dawsn_value, strong(*reals("dawsn", x)))
+    return at_least_float32(_dawsn_value, strip_weak_type(*reals("dawsn", x)))
 
 
 @functools.lru_cache(2)

@@ -16,7 +16,7 @@ from nxjax.numpy.documented import shown
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.gammas import gammasgn
-from nxjax.scipy.special.operands import described, differentiable, eps, reals, slope_of, widened
+from nxjax.scipy.special.operands import at_least_float32, described, differentiable, eps, reals, slope_of
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 from nxjax.transforms.control.while_loop import while_loop
@@ -99,7 +99,7 @@ def hyp1f1(a: ArrayLike, b: ArrayLike, x: ArrayLike) -> Array:
         ParameterError: complex input.
     """
     a, b, x = reals("hyp1f1", a, b, x)
-    return widened(_hyp1f1, a, b, x)
+    return at_least_float32(_hyp1f1, a, b, x)
 
 
 # --- 2F1 ---
@@ -233,4 +233,4 @@ def hyp2f1(a: ArrayLike, b: ArrayLike, c: ArrayLike, x: ArrayLike) -> Array:
         0, -1, ..., unless the series ends before.
     """
     a, b, c, x = reals("hyp2f1", a, b, c, x)
-    return widened(_hyp2f1, a, b, c, x)
+    return at_least_float32(_hyp2f1, a, b, c, x)

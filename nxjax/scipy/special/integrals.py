@@ -12,7 +12,7 @@ from nxjax.numpy.documented import shown
 from nxjax.ops.elementary import cos, exp, log, log1p, sin
 from nxjax.ops.special import lgamma
 from nxjax.scipy.special import tables
-from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strong, widening
+from nxjax.scipy.special.operands import chebyshev, chebyshev_rows, reals, strip_weak_type, widening
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
@@ -90,7 +90,7 @@ def exp1(x: ArrayLike) -> Array:
     >>> print(exp1(nx.array([0.1, 1.0, 3.0])).round(4))
     [1.8229 0.2194 0.013 ]
     """
-    return _exp1(strong(*reals("exp1", x)))
+    return _exp1(strip_weak_type(*reals("exp1", x)))
 
 
 _exp1 = widening(_one, lambda t, y, x: t * jnp.where(x < 0, np.nan, -exp(-x) / x))
@@ -207,7 +207,7 @@ def sici(x: ArrayLike) -> tuple[Array, Array]:
     Raises:
         ParameterError: complex input.
     """
-    return _sici(strong(*reals("sici", x)))
+    return _sici(strip_weak_type(*reals("sici", x)))
 
 
 def _sincos_half_pi_square(x: Array) -> tuple[Array, Array]:
@@ -323,4 +323,4 @@ def spence(x: ArrayLike) -> Array:
     v = jnp.asarray(x)
     if v.dtype not in (dtypes.float32, dtypes.float64):
         raise DtypeError("spence: does not take this dtype", got=v.type, expected="float32 or float64")
-    return _spence(strong(v))
+    return _spence(strip_weak_type(v))

@@ -74,15 +74,15 @@ def promote_alike(name: str, *xs: Any) -> list[Array]:
     Where an operand only decides, the result is that of the others: they must not yield when it does not.
     """
     found = inexact_operands(name, *xs)
-    return found if all(x.weak_type for x in found) else [strong(x) for x in found]
+    return found if all(x.weak_type for x in found) else [strip_weak_type(x) for x in found]
 
 
-def strong(x: Array) -> Array:
+def strip_weak_type(x: Array) -> Array:
     """``x`` without a weak type, so that its dtype is not narrowed to that of the other operands."""
     return convert(x, x.dtype)
 
 
-def widened(function: Callable[..., Any], *xs: Array) -> Any:
+def at_least_float32(function: Callable[..., Any], *xs: Array) -> Any:
     """``function`` in float32 at least: half floats have too few bits for what is in between."""
     kind = xs[0].dtype
     if kind.itemsize >= 4:
@@ -97,7 +97,7 @@ def widening(value: Callable[..., Any], *slopes: Callable[..., Any] | None) -> C
     @custom_jvp
     @functools.wraps(value)
     def function(*xs: Array) -> Any:
-        return widened(value, *xs)
+        return at_least_float32(value, *xs)
 
     function.defjvps(*slopes)
     return function

@@ -8,7 +8,7 @@ from nxjax.ops.select import clamp
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
 from nxjax.scipy.special.incomplete import betainc
-from nxjax.scipy.special.operands import widened
+from nxjax.scipy.special.operands import at_least_float32
 from nxjax.scipy.stats.family import density, log, logarithm, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
@@ -18,7 +18,7 @@ from nxjax.typing import ArrayLike
 @_described("0.7, 2.3, 1.4", "0.4482")
 def logpdf(x: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density proportional to z^(a - 1) (1 - z)^(b - 1), z = (x - loc) / scale in [0, 1]."""
-    return widened(_logpdf, *operands("beta.logpdf", x, a, b, loc, scale))
+    return at_least_float32(_logpdf, *operands("beta.logpdf", x, a, b, loc, scale))
 
 
 def _logpdf(x: Array, a: Array, b: Array, loc: Array, scale: Array) -> Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nxjax import numpy as jnp
 from nxjax.scipy.special.gammas import betaln
-from nxjax.scipy.special.operands import widened
+from nxjax.scipy.special.operands import at_least_float32
 from nxjax.scipy.stats.family import described as _described
 from nxjax.scipy.stats.family import log, mass, match_weak_type, operands, within_support
 from nxjax.trace.core import Array
@@ -15,7 +15,7 @@ from nxjax.typing import ArrayLike
 def logpmf(k: ArrayLike, n: ArrayLike, a: ArrayLike, b: ArrayLike, loc: ArrayLike = 0) -> Array:
     """Logarithm of the probability of ``k - loc`` successes in ``n`` tosses whose probability is beta(a, b)."""
     v, n, a, b, loc = operands("betabinom.logpmf", k, n, a, b, loc)
-    return match_weak_type(k, widened(_logpmf, v, n, a, b, loc))
+    return match_weak_type(k, at_least_float32(_logpmf, v, n, a, b, loc))
 
 
 def _logpmf(k: Array, n: Array, a: Array, b: Array, loc: Array) -> Array:

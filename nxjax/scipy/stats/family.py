@@ -11,7 +11,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.numpy.promotion import dtype_of
 from nxjax.ops.elementary import exp, log, log1p
-from nxjax.scipy.special.operands import described, promote_alike, strong
+from nxjax.scipy.special.operands import described, promote_alike, strip_weak_type
 from nxjax.trace.core import Array
 from nxjax.typing import ArrayLike
 
@@ -31,7 +31,7 @@ def standard(name: str, x: ArrayLike, loc: ArrayLike, scale: ArrayLike) -> tuple
 
 def match_weak_type(k: Any, y: Array) -> Array:
     """``y``, which does not yield to other arrays where ``k`` did not, whatever it was promoted with."""
-    return y if dtype_of(k, "scipy.stats")[1] else strong(y)
+    return y if dtype_of(k, "scipy.stats")[1] else strip_weak_type(y)
 
 
 def derived(

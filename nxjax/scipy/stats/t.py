@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from nxjax.ops.special import lgamma
-from nxjax.scipy.special.operands import widened
+from nxjax.scipy.special.operands import at_least_float32
 from nxjax.scipy.stats.family import density, log, log1p, operands
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
@@ -15,7 +15,7 @@ from nxjax.typing import ArrayLike
 @_described("0.7, 3.0", "-1.3035")
 def logpdf(x: ArrayLike, df: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     """Logarithm of the density with ``df`` degrees of freedom."""
-    return widened(_logpdf, *operands("t.logpdf", x, df, loc, scale))
+    return at_least_float32(_logpdf, *operands("t.logpdf", x, df, loc, scale))
 
 
 def _logpdf(x: Array, df: Array, loc: Array, scale: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nxjax import numpy as jnp
-from nxjax.scipy.special.operands import strong
+from nxjax.scipy.special.operands import strip_weak_type
 from nxjax.scipy.stats.family import density, log, operands, within_support
 from nxjax.scipy.stats.family import described as _described
 from nxjax.trace.core import Array
@@ -28,7 +28,7 @@ def cdf(x: ArrayLike, loc: ArrayLike = 0, scale: ArrayLike = 1) -> Array:
     x, loc, scale = operands("uniform.cdf", x, loc, scale)
     end = loc + scale
     value = within_support(~(x > end), (x - loc) / scale, 1.0)
-    return strong(within_support(~(x < loc), value, 0.0))
+    return strip_weak_type(within_support(~(x < loc), value, 0.0))
 
 
 @_described("0.4, 0.3, 1.7", "0.98")

@@ -22,7 +22,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing import control, moving, quantized, rules, windows
 from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret, is_operand
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
-from nxjax.transforms.bucketing.values import Context, Val
+from nxjax.transforms.bucketing.values import Context, PaddedArray
 from nxjax.transforms.call import jit_call
 from nxjax.transforms.nested import (
     Mask,
@@ -74,7 +74,7 @@ def masked(programs: Programs, domain: Domain, known: tuple[Size, ...]) -> Maske
 
         def flat(*xs: Array) -> Arrays:
             lengths = dict(zip(domain.names, xs, strict=False))
-            args = [Val(x, s) for x, s in zip(xs[len(scalars) :], in_sizes, strict=True)]
+            args = [PaddedArray(x, s) for x, s in zip(xs[len(scalars) :], in_sizes, strict=True)]
             out = interpret(Context(solver, lengths), programs, args)
             store[:] = [tuple(v.sizes for v in out)]
             return [v.array for v in out]

@@ -13,26 +13,26 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
 from nxjax.transforms.bucketing.sizes import Extent
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
 from nxjax.transforms.control.cond import choose, switch
 from nxjax.transforms.control.loop import Operands
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 
-Vals = Sequence[Val]
+Vals = Sequence[PaddedArray]
 
 
 @rule("jit", "checkpoint", "custom_jvp_call", "custom_vjp_call", differing=("program", "rule", "policy", "name"))
-def _call(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _call(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     # Derivatives were taken before padding was looked at: what is left of a custom rule is the function itself.
     return interpret(c, s.each("program"), xs)
 
 
-def _arrays(vals: Sequence[Val]) -> tuple[Array, ...]:
+def _arrays(vals: Sequence[PaddedArray]) -> tuple[Array, ...]:
     return tuple(v.array for v in vals)
 
 
-def _kept(c: Context, s: MemberStep, carry: Sequence[Val], new: Sequence[Val]) -> list[Array]:
+def _kept(c: Context, s: MemberStep, carry: Sequence[PaddedArray], new: Sequence[PaddedArray]) -> list[Array]:
     """The next carry in the types of the last, whose sizes it must have."""
     found: list[Array] = []
     for old, v in zip(carry, new, strict=True):
@@ -48,7 +48,7 @@ def _kept(c: Context, s: MemberStep, carry: Sequence[Val], new: Sequence[Val]) -
 
 
 @rule("scan", differing=("body", "length"))
-def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _scan(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     loop, bodies = s.params["loop"], s.each("body")
     _, consts, carry, sequences = loop.split(xs)
     length = size_of(c, s.each("length"), [x.sizes[0] for x in sequences], s)
@@ -56,8 +56,8 @@ def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
 
     def step(state: Arrays, slices: Any) -> tuple[Any, Any]:
         place, rows = slices
-        old = [Val(a, v.sizes) for a, v in zip(state, carry, strict=True)]
-        row_vals = [Val(a, v.sizes[1:]) for a, v in zip(rows, sequences, strict=True)]
+        old = [PaddedArray(a, v.sizes) for a, v in zip(state, carry, strict=True)]
+        row_vals = [PaddedArray(a, v.sizes[1:]) for a, v in zip(rows, sequences, strict=True)]
         after, ys = loop.results(interpret(c, bodies, [*consts, *old, *row_vals]))
         y_sizes[:] = [v.sizes for v in ys]
         new = _kept(c, s, carry, after)
@@ -71,17 +71,17 @@ def _scan(c: Context, s: MemberStep, *xs: Val) -> Vals:
     final, ys = scan(
         step, _arrays(carry), (place, _arrays(sequences)), loop.length, reverse=loop.reverse, unroll=loop.unroll
     )
-    ends = [Val(a, v.sizes) for a, v in zip(final, carry, strict=True)]
-    return [*ends, *(Val(a, (length, *sizes)) for a, sizes in zip(ys, y_sizes, strict=True))]
+    ends = [PaddedArray(a, v.sizes) for a, v in zip(final, carry, strict=True)]
+    return [*ends, *(PaddedArray(a, (length, *sizes)) for a, sizes in zip(ys, y_sizes, strict=True))]
 
 
 @rule("while", differing=("cond", "body"))
-def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _while(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     operands = s.params["loop"].split(xs)
     carry, conds, bodies = operands.carry, s.each("cond"), s.each("body")
 
-    def after(state: Arrays) -> Operands[Val]:
-        return operands._replace(carry=[Val(x, v.sizes) for x, v in zip(state, carry, strict=True)])
+    def after(state: Arrays) -> Operands[PaddedArray]:
+        return operands._replace(carry=[PaddedArray(x, v.sizes) for x, v in zip(state, carry, strict=True)])
 
     def holds(state: Arrays) -> Array:
         return interpret(c, conds, after(state).cond_inputs)[0].array
@@ -93,7 +93,7 @@ def _while(c: Context, s: MemberStep, *xs: Val) -> Vals:
 
 
 @rule("cond", differing=("branches",))
-def _cond(c: Context, s: MemberStep, index: Val, *xs: Val) -> Vals:
+def _cond(c: Context, s: MemberStep, index: PaddedArray, *xs: PaddedArray) -> Vals:
     columns = list(zip(*s.each("branches"), strict=True))
     sizes: list[list[tuple[Extent, ...]]] = []
 
@@ -112,4 +112,4 @@ def _cond(c: Context, s: MemberStep, index: Val, *xs: Val) -> Vals:
         for mine, theirs in zip(sizes[0], other, strict=True):
             if not all(c.solver.same(m, t) for m, t in zip(mine, theirs, strict=True)):
                 raise s.refuse("branches give results of different sizes", "give them one shape")
-    return [Val(array, size) for array, size in zip(arrays, sizes[0], strict=True)]
+    return [PaddedArray(array, size) for array, size in zip(arrays, sizes[0], strict=True)]

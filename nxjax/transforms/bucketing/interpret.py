@@ -25,11 +25,11 @@ from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simplify
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val, unpadded
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, unpadded
 from nxjax.transforms.bucketing.walk import MemberWalk
 
 # One value, or one per result of an op that gives several.
-Rule = Callable[..., "Val | Sequence[Val]"]
+Rule = Callable[..., "PaddedArray | Sequence[PaddedArray]"]
 RULES: Final[dict[str, Rule]] = {}
 # Parameters that a rule takes to differ between the members.
 DIVERGED: Final = "bucketed: the function does other things at one length than at another"
@@ -56,13 +56,13 @@ def rule(*names: str, differing: Sequence[str] = ()) -> Callable[[Rule], Rule]:
     return register
 
 
-def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> list[Val]:
+def interpret(c: Context, programs: Sequence[Program], args: Sequence[PaddedArray]) -> list[PaddedArray]:
     """The results of the first of ``programs`` on ``args``, with padding kept out; runs under the current trace."""
     walk = MemberWalk(programs, lambda source=None: diverged(c, programs, source))
-    env: list[Val] = [constant_of(c, column) for column in zip(*(p.values for p in programs), strict=True)]
+    env: list[PaddedArray] = [constant_of(c, column) for column in zip(*(p.values for p in programs), strict=True)]
     env += args
 
-    def operand(atoms: Sequence[Atom], source: Source | None = None) -> Val:
+    def operand(atoms: Sequence[Atom], source: Source | None = None) -> PaddedArray:
         if isinstance(atoms[0], Literal):
             literals = [a for a in atoms if isinstance(a, Literal)]
             if len(literals) == len(atoms):
@@ -78,7 +78,7 @@ def interpret(c: Context, programs: Sequence[Program], args: Sequence[Val]) -> l
     return [operand(atoms) for atoms in zip(*(p.outputs for p in programs), strict=True)]
 
 
-def apply(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
+def apply(c: Context, step: MemberStep, xs: Sequence[PaddedArray]) -> Sequence[PaddedArray]:
     """One equation."""
     op = step.op
     if not any(x.varying() for x in xs) and _unchanging(step):
@@ -104,19 +104,21 @@ def apply(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
                 got=", ".join(f"{v} at {m}" for v, m in zip(step.each(name), described(c), strict=True)),
             )
     y = found(c, step, *xs)
-    return [y] if isinstance(y, Val) else y
+    return [y] if isinstance(y, PaddedArray) else y
 
 
-def bind_unmasked(step: MemberStep, xs: Sequence[Val], sizes: Sequence[Sequence[Extent]] | None = None) -> list[Val]:
+def bind_unmasked(
+    step: MemberStep, xs: Sequence[PaddedArray], sizes: Sequence[Sequence[Extent]] | None = None
+) -> list[PaddedArray]:
     """The op as it is, on arrays that need no mask; results without padding unless ``sizes`` are given."""
     y = current_trace().process(step.op, [x.array for x in xs], step.params)
     ys: Arrays = y if step.op.multi else [y]
     if sizes is None:
         return [unpadded(a) for a in ys]
-    return [Val(a, tuple(s)) for a, s in zip(ys, sizes, strict=True)]
+    return [PaddedArray(a, tuple(s)) for a, s in zip(ys, sizes, strict=True)]
 
 
-def elementwise(c: Context, step: MemberStep, *xs: Val) -> Sequence[Val]:
+def elementwise(c: Context, step: MemberStep, *xs: PaddedArray) -> Sequence[PaddedArray]:
     """Element by element: padding stays where it is."""
     shape = step.shapes()[0]
     sizes: list[Extent] = list(shape)
@@ -126,7 +128,7 @@ def elementwise(c: Context, step: MemberStep, *xs: Val) -> Sequence[Val]:
     return bind_unmasked(step, xs, [sizes] * len(step.equations[0].outputs))
 
 
-def expanded(c: Context, step: MemberStep, xs: Sequence[Val]) -> Sequence[Val]:
+def expanded(c: Context, step: MemberStep, xs: Sequence[PaddedArray]) -> Sequence[PaddedArray]:
     """The op by its expansion, made for every member.
 
     Where that has numbers of no known formula, such as the fixed-point multiplier of an integer mean, it is made for
@@ -160,14 +162,14 @@ def is_operand(values: Arrays) -> bool:
     return all(_is_corner(a, arrays[0]) for a in arrays)
 
 
-def constant_of(c: Context, values: Arrays) -> Val:
+def constant_of(c: Context, values: Arrays) -> PaddedArray:
     """A captured array: an operand, or one of few numbers that depend on the length, such as an index counted from the
     end."""
     first = values[0]
     if is_operand(values):
         sizes = [c.solver.find([v.shape[d] for v in values]) for d in range(first.ndim)]
         if all(s is not None for s in sizes):
-            return Val(first, tuple(s for s in sizes if s is not None))
+            return PaddedArray(first, tuple(s for s in sizes if s is not None))
     elif all(isinstance(v, DeviceArray) and v.type == first.type for v in values):
         columns = np.stack([v.numpy().ravel() for v in values])
         different = np.unique(columns[:, (columns != columns[0]).any(0)], axis=1)
@@ -193,7 +195,7 @@ def _is_corner(part: np.ndarray[Any, Any], full: np.ndarray[Any, Any]) -> bool:
     return corner.tobytes() == np.ascontiguousarray(part).tobytes()
 
 
-def _literal(c: Context, literals: Sequence[Literal]) -> Val:
+def _literal(c: Context, literals: Sequence[Literal]) -> PaddedArray:
     """A scalar in the program, which may be a size in disguise, such as the 1 / n of a mean."""
     first = literals[0]
     numbers = [np.asarray(l.value.numpy()) for l in literals]
@@ -243,7 +245,7 @@ def _unchanging(step: MemberStep) -> bool:
     return all([v.type for v in e.outputs] == types for e in rest) and not any(map(step.differs, first.params))
 
 
-def _checked(c: Context, step: MemberStep, i: int, y: Val) -> Val:
+def _checked(c: Context, step: MemberStep, i: int, y: PaddedArray) -> PaddedArray:
     """A result whose sizes fit what every member has there: the safety net under the rules."""
     shapes = step.shapes(i)
     sizes = tuple(simplify(s) for s in y.sizes)
@@ -267,7 +269,7 @@ def _checked(c: Context, step: MemberStep, i: int, y: Val) -> Val:
     array = y.array
     if array.type.weak != wanted.weak and wanted.dtype in dtypes.NUMERIC:
         array = convert_element_type(array, dtype=wanted.dtype, weak=wanted.weak)
-    return Val(array, sizes)
+    return PaddedArray(array, sizes)
 
 
 def described(c: Context) -> list[str]:

@@ -25,9 +25,9 @@ from nxjax.trace.core import Array
 from nxjax.transforms.bucketing.interpret import bind_unmasked, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simplify, total
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val, zero
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, zero
 
-Vals = Val | Sequence[Val]
+Vals = PaddedArray | Sequence[PaddedArray]
 
 
 def _column(rows: Sequence[Sequence[int]], i: int) -> list[int]:
@@ -45,7 +45,7 @@ def _cut(c: Context, array: Array, axis: int, start: Extent, stride: int, count:
 
 
 @rule("slice", differing=("start_indices", "limit_indices"))
-def _slice(c: Context, s: MemberStep, x: Val) -> Vals:
+def _slice(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     starts, limits = s.each("start_indices"), s.each("limit_indices")
     strides: tuple[int, ...] = s.op.with_defaults(s.params)["strides"] or (1,) * x.ndim
     shape = s.shapes()[0]
@@ -63,24 +63,24 @@ def _slice(c: Context, s: MemberStep, x: Val) -> Vals:
             array = _cut(c, array, d, start, k, shape[d])
             begin[d], end[d], step[d] = 0, shape[d], 1
     rest = {"start_indices": tuple(begin), "limit_indices": tuple(end), "strides": tuple(step)}
-    return Val(slice_op(array, **rest), tuple(sizes))
+    return PaddedArray(slice_op(array, **rest), tuple(sizes))
 
 
 @rule("split", differing=("sizes",))
-def _split(c: Context, s: MemberStep, x: Val) -> Vals:
+def _split(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     axis: int = s.params["axis"]
-    found: list[Val] = []
+    found: list[PaddedArray] = []
     start: Extent = 0
     for i, n in enumerate(s.params["sizes"]):
         size = size_of(c, _column(s.each("sizes"), i), [x.sizes[axis]], s)
         piece = _cut(c, x.array, axis, start, 1, n)
-        found.append(Val(piece, (*x.sizes[:axis], size, *x.sizes[axis + 1 :])))
+        found.append(PaddedArray(piece, (*x.sizes[:axis], size, *x.sizes[axis + 1 :])))
         start = total([start, size])
     return found
 
 
 @rule("pad", differing=("padding_config",))
-def _pad(c: Context, s: MemberStep, x: Val, value: Val) -> Vals:
+def _pad(c: Context, s: MemberStep, x: PaddedArray, value: PaddedArray) -> Vals:
     configs = s.each("padding_config")
     array, sizes = x.array, list[Extent]()
     rest: list[tuple[int, int, int]] = []
@@ -94,7 +94,7 @@ def _pad(c: Context, s: MemberStep, x: Val, value: Val) -> Vals:
         if after is not None:
             proposals.append(total([before, Size.of(x.sizes[d]) * (1 + holes) - holes, after]))
         sizes.append(size_of(c, _column(s.shapes(), d), proposals, s))
-        here = Val(array, x.sizes)
+        here = PaddedArray(array, x.sizes)
         if isinstance(before, int):
             # Padding of the bucket that becomes part of the result must hold the value.
             array = c.mask(here, (d,), value.array)
@@ -102,11 +102,11 @@ def _pad(c: Context, s: MemberStep, x: Val, value: Val) -> Vals:
         else:
             array = c.placed(here, d, before, s.shapes()[0][d], value.array, holes)
             rest.append((0, 0, 0))
-    return Val(pad(array, value.array, padding_config=tuple(rest)), tuple(sizes))
+    return PaddedArray(pad(array, value.array, padding_config=tuple(rest)), tuple(sizes))
 
 
 @rule("concatenate")
-def _concatenate(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _concatenate(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     axis: int = s.params["dimension"]
     sizes: list[Extent] = [next((x.sizes[d] for x in xs if x.varies(d)), xs[0].sizes[d]) for d in range(xs[0].ndim)]
     sizes[axis] = total(x.sizes[axis] for x in xs)
@@ -120,7 +120,7 @@ def _concatenate(c: Context, s: MemberStep, *xs: Val) -> Vals:
         at = [c.value(start) if d == axis else constant(0, dtypes.int32) for d in range(x.ndim)]
         found = dynamic_update_slice(found, x.array, *at)
         start = total([start, x.sizes[axis]])
-    return Val(found, tuple(sizes))
+    return PaddedArray(found, tuple(sizes))
 
 
 def _padding_after(shape: Sequence[int], wanted: Sequence[int]) -> tuple[tuple[int, int, int], ...]:
@@ -142,7 +142,7 @@ def _limited(c: Context, start: Array, size: Extent, block: Extent) -> Array:
     return arithmetic.max(arithmetic.min(start, limit), like(start, 0))
 
 
-def _starts(c: Context, x: Val, blocks: Sequence[Extent], starts: Sequence[Val]) -> list[Array]:
+def _starts(c: Context, x: PaddedArray, blocks: Sequence[Extent], starts: Sequence[PaddedArray]) -> list[Array]:
     """Where a block of these sizes begins in the padded operand."""
     return [
         start.array if isinstance(n, int) and isinstance(k, int) else _limited(c, start.array, n, k)
@@ -150,7 +150,7 @@ def _starts(c: Context, x: Val, blocks: Sequence[Extent], starts: Sequence[Val])
     ]
 
 
-def _with_room(c: Context, x: Val, blocks: Sequence[Extent], shape: Sequence[int]) -> Array:
+def _with_room(c: Context, x: PaddedArray, blocks: Sequence[Extent], shape: Sequence[int]) -> Array:
     """``x`` with so much behind it that a padded block fits wherever the block itself does."""
     partial = [not isinstance(k, int) and not c.solver.same(k, n) for k, n in zip(blocks, x.sizes, strict=True)]
     if not any(partial):
@@ -160,18 +160,18 @@ def _with_room(c: Context, x: Val, blocks: Sequence[Extent], shape: Sequence[int
 
 
 @rule("dynamic_slice", differing=("slice_sizes",))
-def _dynamic_slice(c: Context, s: MemberStep, x: Val, *starts: Val) -> Vals:
+def _dynamic_slice(c: Context, s: MemberStep, x: PaddedArray, *starts: PaddedArray) -> Vals:
     sizes = sizes_of(c, s, [[n] for n in x.sizes])
     wide = _with_room(c, x, sizes, s.shapes()[0])
-    return Val(called(s, [wide, *_starts(c, x, sizes, starts)]), sizes)
+    return PaddedArray(called(s, [wide, *_starts(c, x, sizes, starts)]), sizes)
 
 
 @rule("dynamic_update_slice")
-def _dynamic_update_slice(c: Context, s: MemberStep, x: Val, update: Val, *starts: Val) -> Vals:
+def _dynamic_update_slice(c: Context, s: MemberStep, x: PaddedArray, update: PaddedArray, *starts: PaddedArray) -> Vals:
     at = _starts(c, x, update.sizes, starts)
     wide = _with_room(c, x, update.sizes, update.shape)
     if wide is x.array:
-        return Val(called(s, [x.array, update.array, *at]), x.sizes)
+        return PaddedArray(called(s, [x.array, update.array, *at]), x.sizes)
     # The padding of the update must not touch what lies behind the block.
     old = dynamic_slice(wide, *at, slice_sizes=update.shape)
     new = update.array
@@ -181,11 +181,17 @@ def _dynamic_update_slice(c: Context, s: MemberStep, x: Val, update: Val, *start
         )
         new = select_n(keep, old, new)
     wide = dynamic_update_slice(wide, new, *at)
-    return Val(slice_op(wide, start_indices=(0,) * x.ndim, limit_indices=x.shape), x.sizes)
+    return PaddedArray(slice_op(wide, start_indices=(0,) * x.ndim, limit_indices=x.shape), x.sizes)
 
 
 def _indices(
-    c: Context, x: Val, indices: Val, dims: Sequence[int], sizes: Sequence[Extent], clip: bool, outside: int
+    c: Context,
+    x: PaddedArray,
+    indices: PaddedArray,
+    dims: Sequence[int],
+    sizes: Sequence[Extent],
+    clip: bool,
+    outside: int,
 ) -> Array:
     """Index vectors for the padded operand: components beyond what counts are moved in, or to ``outside``."""
     array = indices.array
@@ -208,7 +214,7 @@ def _indices(
 
 
 @rule("gather", differing=("slice_sizes",))
-def _gather(c: Context, s: MemberStep, x: Val, indices: Val) -> Vals:
+def _gather(c: Context, s: MemberStep, x: PaddedArray, indices: PaddedArray) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     rows = s.each("slice_sizes")
     sizes = [size_of(c, _column(rows, d), [x.sizes[d]], s) for d in range(x.ndim)]
@@ -220,11 +226,11 @@ def _gather(c: Context, s: MemberStep, x: Val, indices: Val) -> Vals:
     batch = iter(indices.sizes[:-1])
     rank = len(s.shapes()[0])
     found = tuple(next(inner) if d in n.offset_dims else next(batch) for d in range(rank))
-    return Val(called(s, [_with_room(c, x, sizes, s.params["slice_sizes"]), at]), found)
+    return PaddedArray(called(s, [_with_room(c, x, sizes, s.params["slice_sizes"]), at]), found)
 
 
 @rule(*(op.name for op in SCATTERS))
-def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> Vals:
+def _scatter(c: Context, s: MemberStep, x: PaddedArray, indices: PaddedArray, updates: PaddedArray) -> Vals:
     n, mode = s.params["dimension_numbers"], s.params["mode"]
     dims: tuple[int, ...] = n.scatter_dims_to_operand_dims
     window = n.window(x.ndim)
@@ -234,7 +240,7 @@ def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> V
         sizes[d], blocks[d] = updates.sizes[u], updates.shape[u]
     wide = _with_room(c, x, sizes, blocks)
     if not x.varying() and not indices.varying() and wide is x.array:
-        return Val(called(s, [x.array, indices.array, updates.array]), x.sizes)
+        return PaddedArray(called(s, [x.array, indices.array, updates.array]), x.sizes)
     if not dims:
         raise s.refuse("without indices along an axis that varies", "write it as nx.where")
     # Everything that must not be written goes where nothing is: far outside, and is dropped.
@@ -255,7 +261,7 @@ def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> V
             )
             at = select_n(mine, at, arithmetic.min(arithmetic.max(at, low), bound_))
     else:
-        at = _indices(c, x, Val(at, indices.sizes), dims, sizes, False, far)
+        at = _indices(c, x, PaddedArray(at, indices.sizes), dims, sizes, False, far)
     for axis in indices.varying():
         keep = broadcast_in_dim(
             c.valid(indices.sizes[axis], at.shape[axis]), shape=at.shape, broadcast_dimensions=(axis,)
@@ -269,10 +275,12 @@ def _scatter(c: Context, s: MemberStep, x: Val, indices: Val, updates: Val) -> V
     )
     if wide is not x.array:
         y = slice_op(y, start_indices=(0,) * x.ndim, limit_indices=x.shape)
-    return Val(y, x.sizes)
+    return PaddedArray(y, x.sizes)
 
 
-def _masked_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val, blocks: Sequence[int]) -> Array:
+def _masked_windows(
+    c: Context, s: MemberStep, x: Array, at: Array, updates: PaddedArray, blocks: Sequence[int]
+) -> Array:
     """Updates whose windows have padding, with something in it that changes nothing."""
     n = s.params["dimension_numbers"]
     dims = updates.varying(n.update_window_dims)
@@ -285,5 +293,5 @@ def _masked_windows(c: Context, s: MemberStep, x: Array, at: Array, updates: Val
     array = gather(
         x, at, dimension_numbers=n.as_gather(), slice_sizes=tuple(blocks), mode=GatherScatterMode.FILL_OR_DROP
     )
-    counts = c.mask(Val(constant(True, dtypes.bool_, updates.shape), updates.sizes), dims, False)
+    counts = c.mask(PaddedArray(constant(True, dtypes.bool_, updates.shape), updates.sizes), dims, False)
     return select_n(counts, array, updates.array)

@@ -24,31 +24,33 @@ from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.interpret import TABLE, bind_unmasked, expanded, lookup_by_length, rule
 from nxjax.transforms.bucketing.rules import called, without
 from nxjax.transforms.bucketing.sizes import Size, product
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
 
 
 @rule("qdot")
-def _qdot(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Val | Sequence[Val]:
+def _qdot(
+    c: Context, s: MemberStep, x: PaddedArray, w: PaddedArray, *rest: PaddedArray
+) -> PaddedArray | Sequence[PaddedArray]:
     if w.varying():
         return expanded(c, s, [x, w, *rest])
     (xc, yc), _ = s.params["dimension_numbers"]
     y = called(s, [c.mask(x, xc, 0), w.array, *(v.array for v in rest)])
-    return Val(y, (*without(x.sizes, xc), *without(w.sizes, yc)))
+    return PaddedArray(y, (*without(x.sizes, xc), *without(w.sizes, yc)))
 
 
 @rule("qsoftmax")
-def _qsoftmax(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
+def _qsoftmax(c: Context, s: MemberStep, x: PaddedArray) -> PaddedArray | Sequence[PaddedArray]:
     return expanded(c, s, [x]) if x.varies(s.params["axis"]) else bind_unmasked(s, [x], [x.sizes])
 
 
 @rule("qsum")
-def _qsum(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
+def _qsum(c: Context, s: MemberStep, x: PaddedArray) -> PaddedArray | Sequence[PaddedArray]:
     axes: tuple[int, ...] = s.params["axes"]
-    return Val(called(s, [c.mask(x, axes, 0)]), without(x.sizes, axes))
+    return PaddedArray(called(s, [c.mask(x, axes, 0)]), without(x.sizes, axes))
 
 
 @rule("qavgpool")
-def _qavgpool(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
+def _qavgpool(c: Context, s: MemberStep, x: PaddedArray) -> PaddedArray | Sequence[PaddedArray]:
     still = [d for d in x.varying() if s.params["window_dimensions"][d] == s.params["window_strides"][d] == 1]
     if tuple(still) != x.varying():
         return expanded(c, s, [x])
@@ -56,7 +58,7 @@ def _qavgpool(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
 
 
 @rule("qmean")
-def _qmean(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
+def _qmean(c: Context, s: MemberStep, x: PaddedArray) -> PaddedArray | Sequence[PaddedArray]:
     p = s.params
     axes, x_grid, y_grid, rounding = p["axes"], p["x_grid"], p["y_grid"], p["rounding"]
     sizes = without(x.sizes, axes)
@@ -71,7 +73,7 @@ def _qmean(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
     factors = [qmean.factor(int(count.at(n)), x_grid, y_grid, rounding) for n in every.lengths]
     centred = cast(grid_integers(x.array, x_grid), dtypes.int64)
     centred = sub(centred, like(centred, x_grid.zero_point))
-    total = wrap_int32(reduce_sum(c.mask(Val(centred, x.sizes), axes, 0), axes=axes))
+    total = wrap_int32(reduce_sum(c.mask(PaddedArray(centred, x.sizes), axes, 0), axes=axes))
 
     def row(numbers: Sequence[int]) -> Array:
         columns = [np.asarray(n, np.int64) for n in numbers]
@@ -80,4 +82,4 @@ def _qmean(c: Context, s: MemberStep, x: Val) -> Val | Sequence[Val]:
 
     factor = Factor(row([m for m, _ in factors]), row([e for _, e in factors]), rounding)
     stored = to_output_grid(factor.applied(total, lambda v: v), y_grid, *y_grid.limits)
-    return Val(from_stored(stored, y_grid), sizes)
+    return PaddedArray(from_stored(stored, y_grid), sizes)

@@ -17,9 +17,9 @@ from nxjax.trace.core import Array, Arrays, current_trace
 from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.sizes import Extent, Size, product, simplify
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
 
-Vals = Val | Sequence[Val]
+Vals = PaddedArray | Sequence[PaddedArray]
 
 
 def called(step: MemberStep, arrays: Arrays, **changed: Any) -> Any:
@@ -36,30 +36,30 @@ def without(sizes: Sequence[Extent], axes: Sequence[int]) -> tuple[Extent, ...]:
 
 
 @rule("reduce_sum", "reduce_prod", "reduce_max", "reduce_min", "reduce_and", "reduce_or", "reduce_xor")
-def _reduce(c: Context, s: MemberStep, x: Val) -> Vals:
+def _reduce(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
-    return Val(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
+    return PaddedArray(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
 
 
 @rule("argmax", "argmin")
-def _argextremum(c: Context, s: MemberStep, x: Val) -> Vals:
+def _argextremum(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     # The first extremum wins, and padding comes last.
     axes: tuple[int, ...] = s.params["axes"]
     fill = (lowest if s.op.largest else highest)(x.array.dtype)  # type: ignore[attr-defined]
-    return Val(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
+    return PaddedArray(called(s, [c.mask(x, axes, fill)]), without(x.sizes, axes))
 
 
 @rule("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp")
-def _cumulative(c: Context, s: MemberStep, x: Val) -> Vals:
+def _cumulative(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     if not s.op.with_defaults(s.params)["reverse"]:
         return bind_unmasked(s, [x], [x.sizes])
     fill = s.op.identity(x.array.dtype)  # type: ignore[attr-defined]
-    return Val(called(s, [c.mask(x, (s.params["axis"],), fill)]), x.sizes)
+    return PaddedArray(called(s, [c.mask(x, (s.params["axis"],), fill)]), x.sizes)
 
 
 @rule("sort")
-def _sort(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _sort(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     axis: int = s.params["dimension"]
     sizes = elementwise_sizes(xs)
     if isinstance(sizes[axis], int):
@@ -70,19 +70,19 @@ def _sort(c: Context, s: MemberStep, *xs: Val) -> Vals:
     padding = arithmetic.sub(like(padding, 1), padding)
     key = broadcast_in_dim(padding, shape=shape, broadcast_dimensions=(axis,))
     _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.op.with_defaults(s.params)["num_keys"] + 1)
-    return [Val(y, sizes) for y in ys]
+    return [PaddedArray(y, sizes) for y in ys]
 
 
 @rule("top_k", differing=("k",))
-def _top_k(c: Context, s: MemberStep, x: Val) -> Vals:
+def _top_k(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     # Equal elements come in order of index, so padding is never before an element.
     axis: int = s.params["axis"]
     k = size_of(c, s.each("k"), [x.sizes[axis]], s)
     ys = called(s, [c.mask(x, (axis,), lowest(x.array.dtype))])
-    return [Val(y, (*x.sizes[:axis], k, *x.sizes[axis + 1 :])) for y in ys]
+    return [PaddedArray(y, (*x.sizes[:axis], k, *x.sizes[axis + 1 :])) for y in ys]
 
 
-def elementwise_sizes(xs: Sequence[Val]) -> tuple[Extent, ...]:
+def elementwise_sizes(xs: Sequence[PaddedArray]) -> tuple[Extent, ...]:
     """The sizes of operands of one shape."""
     return tuple(
         next((t for t in column if not isinstance(t, int)), column[0]) for column in zip(*(x.sizes for x in xs))
@@ -93,31 +93,31 @@ def elementwise_sizes(xs: Sequence[Val]) -> tuple[Extent, ...]:
 
 
 @rule("dot_general", "qmatmul")
-def _product(c: Context, s: MemberStep, x: Val, y: Val) -> Vals:
+def _product(c: Context, s: MemberStep, x: PaddedArray, y: PaddedArray) -> Vals:
     """Sums of products: what is contracted is masked, the rest stays."""
     (xc, yc), (xb, yb) = s.params["dimension_numbers"]
     # Both sides: padding may be infinite, and infinity times zero is not zero.
     z = called(s, [c.mask(x, xc, 0), c.mask(y, yc, 0)])
     batch = [x.sizes[a] if x.varies(a) else y.sizes[b] for a, b in zip(xb, yb, strict=True)]
-    return Val(z, (*batch, *without(x.sizes, (*xc, *xb)), *without(y.sizes, (*yc, *yb))))
+    return PaddedArray(z, (*batch, *without(x.sizes, (*xc, *xb)), *without(y.sizes, (*yc, *yb))))
 
 
 # --- composites ---
 
 
 @rule("softmax", "log_softmax")
-def _softmax(c: Context, s: MemberStep, x: Val) -> Vals:
-    return Val(called(s, [c.mask(x, (s.params["axis"],), lowest(x.array.dtype))]), x.sizes)
+def _softmax(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
+    return PaddedArray(called(s, [c.mask(x, (s.params["axis"],), lowest(x.array.dtype))]), x.sizes)
 
 
 @rule("logsumexp")
-def _logsumexp(c: Context, s: MemberStep, x: Val) -> Vals:
+def _logsumexp(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     axes: tuple[int, ...] = s.params["axes"]
-    return Val(called(s, [c.mask(x, axes, lowest(x.array.dtype))]), without(x.sizes, axes))
+    return PaddedArray(called(s, [c.mask(x, axes, lowest(x.array.dtype))]), without(x.sizes, axes))
 
 
 @rule("layer_norm", "rms_norm", "batch_norm_inference")
-def _norm(c: Context, s: MemberStep, x: Val, *parameters: Val) -> Vals:
+def _norm(c: Context, s: MemberStep, x: PaddedArray, *parameters: PaddedArray) -> Vals:
     axis: Any = s.params["axis"]
     if x.varying((axis,) if isinstance(axis, int) else axis):
         return expanded(c, s, [x, *parameters])
@@ -125,13 +125,13 @@ def _norm(c: Context, s: MemberStep, x: Val, *parameters: Val) -> Vals:
 
 
 @rule("one_hot")
-def _one_hot(c: Context, s: MemberStep, x: Val) -> Vals:
+def _one_hot(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     axis: int = s.params["axis"]
     return bind_unmasked(s, [x], [(*x.sizes[:axis], s.params["num_classes"], *x.sizes[axis:])])
 
 
 @rule("dot_product_attention")
-def _attention(c: Context, s: MemberStep, q: Val, k: Val, v: Val, *extras: Val) -> Vals:
+def _attention(c: Context, s: MemberStep, q: PaddedArray, k: PaddedArray, v: PaddedArray, *extras: PaddedArray) -> Vals:
     p = s.params
     if q.varying((2, 3)) or k.varying((2, 3)):
         return expanded(c, s, [q, k, v, *extras])
@@ -144,14 +144,14 @@ def _attention(c: Context, s: MemberStep, q: Val, k: Val, v: Val, *extras: Val) 
     seen = reshape(c.valid(k.sizes[1], n), shape=(1, 1, 1, n))
     arrays = [q.array, c.mask(k, (1,), 0), c.mask(v, (1,), 0), seen]
     y = dot_product_attention(*arrays, **{**p, "has_mask": True})
-    return Val(y, (k.sizes[0] if k.varies(0) else q.sizes[0], *q.sizes[1:]))
+    return PaddedArray(y, (k.sizes[0] if k.varies(0) else q.sizes[0], *q.sizes[1:]))
 
 
 # --- shapes ---
 
 
 @rule("select_n", "clamp", "copy", "stop_gradient", "name", "reduce_precision", "optimization_barrier")
-def _in_place(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _in_place(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     shape = s.shapes()[0]
     if len(s.equations[0].outputs) > 1:
         return bind_unmasked(s, xs, [x.sizes for x in xs])
@@ -159,14 +159,14 @@ def _in_place(c: Context, s: MemberStep, *xs: Val) -> Vals:
 
 
 @rule("bitcast_convert_type")
-def _bitcast(c: Context, s: MemberStep, x: Val) -> Vals:
+def _bitcast(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     # A change of width adds or takes a last axis, which is not of a length.
     shape = s.shapes()[0]
     return bind_unmasked(s, [x], [[*x.sizes, *shape[x.ndim :]][: len(shape)]])
 
 
 @rule("broadcast_in_dim", differing=("shape",))
-def _broadcast(c: Context, s: MemberStep, x: Val) -> Vals:
+def _broadcast(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     proposals: list[list[Extent]] = [[] for _ in s.shapes()[0]]
     for a, d in enumerate(s.params["broadcast_dimensions"]):
         proposals[d].append(x.sizes[a])
@@ -179,22 +179,22 @@ def _iota(c: Context, s: MemberStep) -> Vals:
 
 
 @rule("transpose")
-def _transpose(c: Context, s: MemberStep, x: Val) -> Vals:
+def _transpose(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     return bind_unmasked(s, [x], [tuple(x.sizes[a] for a in s.params["permutation"])])
 
 
 @rule("rev")
-def _rev(c: Context, s: MemberStep, x: Val) -> Vals:
+def _rev(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     y: Array = called(s, [x.array])
     for axis in x.varying(s.params["dimensions"]):
         # What was padding behind is now in front.
         n = x.shape[axis]
         y = c.window(y, axis, simplify(Size.of(n) - x.sizes[axis]), n)
-    return Val(y, x.sizes)
+    return PaddedArray(y, x.sizes)
 
 
 @rule("reshape", differing=("shape",))
-def _reshape(c: Context, s: MemberStep, x: Val) -> Vals:
+def _reshape(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     before = [e.inputs[0].type.shape for e in s.equations]
     after = s.shapes()
     if any(0 in shape for shape in (*before, *after)):
@@ -221,7 +221,7 @@ def _reshape(c: Context, s: MemberStep, x: Val) -> Vals:
         array = reshape(array, shape=tuple(lengths))
         for places, group in moved:
             array = c.taken(array, group, places)
-    return Val(reshape(array, shape=after[0]), tuple(sizes))
+    return PaddedArray(reshape(array, shape=after[0]), tuple(sizes))
 
 
 def _leading(sizes: Sequence[Extent]) -> bool:
@@ -286,7 +286,7 @@ def _places(
     "cholesky", "eigh", "eig", "svd", "qr", "lu", "geqrf", "householder_product", "triangular_solve", "fft",
     "lu_pivots_to_permutation",
 )  # fmt: skip
-def _batched(c: Context, s: MemberStep, *xs: Val) -> Vals:
+def _batched(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
     assert isinstance(s.op, LastAxes)
     batch = xs[0].ndim - s.op.core_ndim(**s.params)
     if any(x.varying(range(min(batch, x.ndim), x.ndim)) for x in xs):

@@ -34,7 +34,7 @@ from nxjax.transforms.bucketing.sizes import Extent, Number, Quotient, Size, Sol
 
 @final
 @dataclass(frozen=True)
-class Val:
+class PaddedArray:
     """An array at the buckets' sizes, and how much of every axis counts."""
 
     array: Array
@@ -57,9 +57,9 @@ class Val:
         return tuple(a for a in (range(self.ndim) if axes is None else axes) if self.varies(a))
 
 
-def unpadded(array: Array) -> Val:
+def unpadded(array: Array) -> PaddedArray:
     """A value without padding."""
-    return Val(array, tuple(array.shape))
+    return PaddedArray(array, tuple(array.shape))
 
 
 @final
@@ -170,7 +170,7 @@ class Context:
 
         return self._once(("valid", size, n), make)
 
-    def mask(self, x: Val, axes: Sequence[int], fill: Any) -> Array:
+    def mask(self, x: PaddedArray, axes: Sequence[int], fill: Any) -> Array:
         """``x`` with ``fill``, a scalar or an array's scalar, where it does not count along ``axes``."""
         array = x.array
         for axis in x.varying(axes):
@@ -198,7 +198,7 @@ class Context:
         at = [self.value(start) if a == axis else constant(0, dtypes.int32) for a in range(x.ndim)]
         return dynamic_slice(x, *at, slice_sizes=sizes)
 
-    def placed(self, x: Val, axis: int, low: Extent, count: int, fill: Any, holes: int = 0) -> Array:
+    def placed(self, x: PaddedArray, axis: int, low: Extent, count: int, fill: Any, holes: int = 0) -> Array:
         """``count`` elements along ``axis``: ``low`` times ``fill``, ``x`` with ``holes`` between its elements, and
         ``fill`` again. A negative ``low`` cuts off."""
         array = self.mask(x, (axis,), fill)

@@ -15,9 +15,9 @@ from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of
 from nxjax.transforms.bucketing.rules import called
 from nxjax.transforms.bucketing.sizes import Extent, Size, simplify
-from nxjax.transforms.bucketing.values import Context, MemberStep, Val
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
 
-Vals = Val | Sequence[Val]
+Vals = PaddedArray | Sequence[PaddedArray]
 Pairs = Sequence[tuple[int, int]]
 
 
@@ -54,7 +54,7 @@ class _Axis:
 
 
 @rule("conv_general_dilated", "qconv", differing=("padding",))
-def _conv(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Vals:
+def _conv(c: Context, s: MemberStep, x: PaddedArray, w: PaddedArray, *rest: PaddedArray) -> Vals:
     if rest and w.varying():
         return expanded(c, s, [x, w, *rest])
     p: dict[str, Any] = {"batch_group_count": 1, **s.params}
@@ -64,7 +64,7 @@ def _conv(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Vals:
     if max(p["batch_group_count"], p["feature_group_count"]) > 1 and w.varies(rhs[0]):
         raise s.refuse("groups of an axis whose size depends on a bucketed length", "use groups of a fixed axis")
     kernel = c.mask(w, rhs[1:], 0)
-    image = Val(c.mask(x, (lhs[1],), 0), x.sizes)
+    image = PaddedArray(c.mask(x, (lhs[1],), 0), x.sizes)
     shapes = s.shapes()
     sizes: list[Extent] = [0] * x.ndim
     sizes[out[0]] = x.sizes[lhs[0]] if p["batch_group_count"] == 1 else shapes[0][out[0]]
@@ -76,17 +76,17 @@ def _conv(c: Context, s: MemberStep, x: Val, w: Val, *rest: Val) -> Vals:
         axis = _Axis(c, s, x.sizes[a], w.sizes[k], s.each("padding"), i, stride, holes, spread, outs)
         sizes[o] = axis.size
         if isinstance(axis.low, int):
-            image = Val(c.mask(image, (a,), 0), image.sizes)
+            image = PaddedArray(c.mask(image, (a,), 0), image.sizes)
             continue
         count = (axis.count - 1) * stride + dilated(w.shape[k], spread)
         placed = c.placed(image, a, axis.low, count, 0, holes - 1)
-        image = Val(placed, (*image.sizes[:a], count, *image.sizes[a + 1 :]))
+        image = PaddedArray(placed, (*image.sizes[:a], count, *image.sizes[a + 1 :]))
         padding[i], dilation[i] = (0, 0), 1
     y = called(s, [image.array, kernel, *(v.array for v in rest)], padding=tuple(padding), lhs_dilation=tuple(dilation))
-    return Val(y, tuple(sizes))
+    return PaddedArray(y, tuple(sizes))
 
 
-def _window_axes(c: Context, s: MemberStep, x: Val, shapes: Sequence[Sequence[int]]) -> list[_Axis]:
+def _window_axes(c: Context, s: MemberStep, x: PaddedArray, shapes: Sequence[Sequence[int]]) -> list[_Axis]:
     """Every axis of a window reduction of ``x`` whose results have these shapes."""
     p = s.params
     found: list[_Axis] = []
@@ -107,18 +107,20 @@ def _window_axes(c: Context, s: MemberStep, x: Val, shapes: Sequence[Sequence[in
     return found
 
 
-def _placed(c: Context, s: MemberStep, x: Val, axes: Sequence[_Axis], fill: Any) -> tuple[Array, dict[str, Any]]:
+def _placed(
+    c: Context, s: MemberStep, x: PaddedArray, axes: Sequence[_Axis], fill: Any
+) -> tuple[Array, dict[str, Any]]:
     """The operand with nothing but ``fill`` behind its end, and the parameters that then hold."""
     p = s.params
     padding, dilation = list(p["padding"]), list(p["base_dilation"])
     for d, axis in enumerate(axes):
         if isinstance(axis.low, int):
-            x = Val(c.mask(x, (d,), fill), x.sizes)
+            x = PaddedArray(c.mask(x, (d,), fill), x.sizes)
             continue
         window = dilated(p["window_dimensions"][d], p["window_dilation"][d])
         count = (axis.count - 1) * p["window_strides"][d] + window
         placed = c.placed(x, d, axis.low, count, fill, dilation[d] - 1)
-        x = Val(placed, (*x.sizes[:d], count, *x.sizes[d + 1 :]))
+        x = PaddedArray(placed, (*x.sizes[:d], count, *x.sizes[d + 1 :]))
         padding[d], dilation[d] = (0, 0), 1
     return x.array, {"padding": tuple(padding), "base_dilation": tuple(dilation)}
 
@@ -127,26 +129,26 @@ _WINDOW_PARAMS = ("padding", "window_dimensions", "window_strides")
 
 
 @rule("reduce_window_sum", "reduce_window_max", "reduce_window_min", differing=_WINDOW_PARAMS)
-def _reduce_window(c: Context, s: MemberStep, x: Val) -> Vals:
+def _reduce_window(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
     axes = _window_axes(c, s, x, s.shapes())
     array, changed = _placed(c, s, x, axes, s.op.identity(x.array.dtype))  # type: ignore[attr-defined]
-    return Val(called(s, [array], **changed), tuple(a.size for a in axes))
+    return PaddedArray(called(s, [array], **changed), tuple(a.size for a in axes))
 
 
-def _worst(s: MemberStep, x: Val) -> Any:
+def _worst(s: MemberStep, x: PaddedArray) -> Any:
     return (lowest if s.params["select_prim"] == "ge" else highest)(x.array.dtype)
 
 
 @rule("select_and_gather_add", differing=_WINDOW_PARAMS)
-def _select_and_gather(c: Context, s: MemberStep, t: Val, x: Val) -> Vals:
+def _select_and_gather(c: Context, s: MemberStep, t: PaddedArray, x: PaddedArray) -> Vals:
     axes = _window_axes(c, s, x, s.shapes())
     array, changed = _placed(c, s, x, axes, _worst(s, x))
     tangent, _ = _placed(c, s, t, axes, 0)
-    return Val(called(s, [tangent, array], **changed), tuple(a.size for a in axes))
+    return PaddedArray(called(s, [tangent, array], **changed), tuple(a.size for a in axes))
 
 
 @rule("select_and_scatter_add", differing=_WINDOW_PARAMS)
-def _select_and_scatter(c: Context, s: MemberStep, source: Val, x: Val) -> Vals:
+def _select_and_scatter(c: Context, s: MemberStep, source: PaddedArray, x: PaddedArray) -> Vals:
     if not x.varying():
         return bind_unmasked(s, [source, x], [x.sizes])
     axes = _window_axes(c, s, x, [e.inputs[0].type.shape for e in s.equations])
@@ -157,6 +159,6 @@ def _select_and_scatter(c: Context, s: MemberStep, source: Val, x: Val) -> Vals:
             continue
         if s.params["base_dilation"][d] != 1:
             raise s.refuse("a dilated operand whose padding depends on a bucketed length", "give explicit padding")
-        here = Val(y, tuple(y.shape))
+        here = PaddedArray(y, tuple(y.shape))
         y = c.placed(here, d, simplify(-Size.of(axis.low)), x.shape[d], 0)
-    return Val(y, x.sizes)
+    return PaddedArray(y, x.sizes)
