@@ -25,6 +25,7 @@ from nxjax.numpy.operators import operators
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, copied, readonly, readonly_view, wrap
 from nxjax.trace.core import Array, Tracer
+from nxjax.trace.lazy import replacement_hint
 from nxjax.trace.pages import render
 
 # --- Python scalars ---
