@@ -121,13 +121,13 @@ def check_shape(op: Op | str, shape: Sequence[int], what: str = "shape") -> None
 def check_operands(op: Op | str, types: Sequence[ArrayType], program: Program, what: str = "program") -> None:
     """Operands that a program held by an op takes."""
     wanted = program.in_types
-    if len(types) != len(wanted) or not all(a.same(b) for a, b in zip(types, wanted, strict=True)):
+    if len(types) != len(wanted) or not all(a.typematch(b) for a, b in zip(types, wanted, strict=True)):
         raise ProgramError(f"{op}: operands do not fit the {what}", got=tuple(types), expected=wanted)
 
 
 def check_carry(op: Op | str, before: Sequence[ArrayType], after: Sequence[ArrayType]) -> None:
     """A step of a loop gives the types that the next step takes."""
-    if len(before) != len(after) or not all(a.same(b) for a, b in zip(before, after, strict=True)):
+    if len(before) != len(after) or not all(a.typematch(b) for a, b in zip(before, after, strict=True)):
         raise ProgramError(f"{op}: the carry changes its types", got=tuple(after), expected=tuple(before))
 
 

@@ -201,7 +201,7 @@ class Scope:
         if len(ys) != len(op.results):
             raise ProgramError(f"stablehlo: {op.name} gives {len(ys)} results", got=at(op), expected=len(op.results))
         for v, y in zip(op.results, ys, strict=True):
-            if isinstance(v.type, ArrayType) and not (isinstance(y, Array) and v.type.same(y.type)):
+            if isinstance(v.type, ArrayType) and not (isinstance(y, Array) and v.type.typematch(y.type)):
                 raise ProgramError(
                     f"stablehlo: {op.name} gives another type than it says",
                     got=f"{y.type if isinstance(y, Array) else type(y).__name__} {at(op)}",

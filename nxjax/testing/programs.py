@@ -123,7 +123,7 @@ def _choose_step(types: Sequence[ArrayType], choose: Choose, differentiable: boo
     back = min(choose(len(types)), choose(len(types)))
     i = len(types) - 1 - back
     x = types[i]
-    same = [j for j, t in enumerate(types) if t.same(x)]
+    same = [j for j, t in enumerate(types) if t.typematch(x)]
     kinds: list[Callable[[], Step]] = []
     if x.dtype in dtypes.FLOAT:
         kinds += [lambda: _pick(_SMOOTH, choose, i)] * 2

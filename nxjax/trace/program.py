@@ -495,7 +495,7 @@ def check(program: Program) -> None:
     if len(program.constvars) != len(program.values):
         raise ProgramError("program: consts and values differ in number")
     for var, value in zip(program.constvars, program.values, strict=True):
-        if not var.type.same(value.type):
+        if not var.type.typematch(value.type):
             raise ProgramError("program: a const has another type than its value", got=value.type, expected=var.type)
     known: set[Var] = set()
 
@@ -525,7 +525,7 @@ def check(program: Program) -> None:
         inferred = equation.op.infer(*(v.type for v in equation.inputs), **equation.params)
         types = tuple(inferred) if equation.op.multi else (inferred,)
         got = tuple(v.type for v in equation.outputs)
-        if len(types) != len(got) or not all(a.same(b) for a, b in zip(types, got, strict=True)):
+        if len(types) != len(got) or not all(a.typematch(b) for a, b in zip(types, got, strict=True)):
             raise ProgramError(
                 f"program: {name} has other types than it infers", got=got, expected=types, source=equation.source
             )

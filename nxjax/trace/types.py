@@ -115,7 +115,7 @@ class ArrayType:
         """The type of values that vary along the mesh axes ``vma`` and no others."""
         return self if vma == self.vma else ArrayType(self.shape, self.dtype, self.weak, vma)
 
-    def same(self, other: ArrayType) -> bool:
+    def typematch(self, other: ArrayType) -> bool:
         """Equal shape and dtype."""
         return self.shape == other.shape and self.dtype == other.dtype
 

@@ -68,7 +68,9 @@ class Checkpoint(ProgramCall):
             return tuple(out)
         again, consts = halves.unknown.hoist_consts()
         operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
-        late = trace.write(self, operands, {**rest, "program": again, "policy": policy, "differentiated": True})
+        late = trace.process_unknown(
+            self, operands, {**rest, "program": again, "policy": policy, "differentiated": True}
+        )
         return tuple(merge_by_mask(out, late, halves.known_out))
 
     def stablehlo(

@@ -95,7 +95,9 @@ def check_no_closed_over_tangents(name: str, program: Program, tangents: Tangent
 def check_results(where: str, program: Program, ys: Arrays) -> None:
     """The rule must give the results that the function gives."""
     types = [y.type for y in ys]
-    if len(types) != len(program.outputs) or not all(a.same(b) for a, b in zip(types, program.out_types, strict=True)):
+    if len(types) != len(program.outputs) or not all(
+        a.typematch(b) for a, b in zip(types, program.out_types, strict=True)
+    ):
         raise DtypeError(
             f"{where}: the rule of {program.name or 'the function'} gives other results than the function",
             got=", ".join(map(repr, types)),

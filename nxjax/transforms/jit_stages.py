@@ -180,7 +180,7 @@ class Compiled:
         if (
             treedef != self._traced.in_tree
             or len(types) != len(wanted)
-            or not all(a.same(b) for a, b in zip(types, wanted, strict=True))
+            or not all(a.typematch(b) for a, b in zip(types, wanted, strict=True))
         ):
             raise ParameterError(
                 "compiled call: other argument types than it was compiled for", got=types, expected=wanted

@@ -38,14 +38,14 @@ class PartialTrace(StageTrace):
         with use(self.parent):
             return self.parent.process(op, args, params)
 
-    def write(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
+    def process_unknown(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """Stage one op as it is."""
         return super().process(op, args, params)
 
     def known(self, xs: Sequence[Any]) -> Mask:
         return tuple([not (isinstance(x, StageTracer) and x.owner is self) for x in xs])
 
-    def outside(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
+    def process_known(self, op: Op, args: Arrays, params: dict[str, Any]) -> Any:
         """What ``op`` gives for known operands."""
         assert self.parent is not None
         with use(self.parent):
@@ -213,10 +213,10 @@ def partial_eval_call(
     first, consts = halves.known.hoist_consts()
     out: Arrays = ()
     if first.outputs or first.effect:
-        out = trace.outside(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
+        out = trace.process_known(op, [*consts, *inputs], {**params, "program": first, "name": names[0]})
     rest, consts = halves.unknown.hoist_consts()
     operands = [*consts, *halves.residuals(inputs, out), *select_by_mask(args, [not k for k in known])]
     late: Arrays = ()
     if halves.is_cut:
-        late = trace.write(op, operands, {**params, "program": rest, "name": names[1]})
+        late = trace.process_unknown(op, operands, {**params, "program": rest, "name": names[1]})
     return tuple(merge_by_mask(out, late, halves.known_out))

@@ -134,7 +134,7 @@ class ShardMap(Nested):
         checked: bool,
     ) -> tuple[ArrayType, ...]:
         for t, spec, inside in zip(types, in_specs, program.in_types, strict=True):
-            if not shard_type(t, mesh, spec, checked, "shard_map").same(inside):
+            if not shard_type(t, mesh, spec, checked, "shard_map").typematch(inside):
                 raise ShardingError("shard_map: an operand does not fit the program", got=t, expected=inside)
         return tuple(global_type(t, mesh, s, manual_axes) for t, s in zip(program.out_types, out_specs, strict=True))
 
@@ -181,7 +181,7 @@ class ShardMap(Nested):
         value, kept_specs = _residuals_stacked(halves.known, sum(halves.known_out), p)
         out: Sequence[Array] = ()
         if value.outputs or value.effect:
-            out = trace.outside(self, *p.bound(value, inputs, specs, (*ready_specs, *kept_specs)))
+            out = trace.process_known(self, *p.bound(value, inputs, specs, (*ready_specs, *kept_specs)))
         if not halves.is_cut:
             return tuple(out)
         residual_specs = halves.residuals(specs, [*ready_specs, *kept_specs])
@@ -189,7 +189,7 @@ class ShardMap(Nested):
         types = select_by_mask(p.program.out_types, [not k for k in halves.known_out])
         rest = p.varying(rest, [t.vma for t in types])
         operands = [*halves.residuals(inputs, out), *late]
-        found = trace.write(self, *p.bound(rest, operands, (*residual_specs, *late_specs), late_out_specs))
+        found = trace.process_unknown(self, *p.bound(rest, operands, (*residual_specs, *late_specs), late_out_specs))
         return tuple(merge_by_mask(out, found, halves.known_out))
 
     # --- backwards ---

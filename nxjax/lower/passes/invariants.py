@@ -30,7 +30,7 @@ def passed(before: Program, after: Program, *, used: bool = False) -> Program:
         ("arguments", before.in_types, after.in_types),
         ("results", before.out_types, after.out_types),
     ):
-        if len(old) != len(new) or not all(a.same(b) for a, b in zip(old, new, strict=True)):
+        if len(old) != len(new) or not all(a.typematch(b) for a, b in zip(old, new, strict=True)):
             raise ProgramError(f"program: a pass changed the {what}", got=new, expected=old)
     read = {a for e in after.equations for a in e.inputs}.union(after.outputs)
     if used and not read.issuperset(after.constvars):

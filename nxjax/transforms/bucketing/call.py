@@ -237,11 +237,13 @@ class BucketedCall(NestedCall):
             program, consts = masked(programs, domain, known).program.hoist_consts()
             params: dict[str, Any] = {"program": program, "name": self.name}
             return partial_eval_call(jit_call, trace, [*consts, *args], (*(True,) * len(consts), *known_args), params)
-        out = trace.outside(self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known})
+        out = trace.process_known(
+            self, [*lengths, *consts, *inputs], {"programs": values, "domain": domain, "known": known}
+        )
         if not first.is_cut:
             return tuple(out)
         given = [*lengths, *captured, *first.residuals(inputs, out), *late]
-        found = trace.write(self, given, {"programs": rest, "domain": domain, "known": learned})
+        found = trace.process_unknown(self, given, {"programs": rest, "domain": domain, "known": learned})
         return tuple(merge_by_mask(out, found, first.known_out))
 
     def transpose(

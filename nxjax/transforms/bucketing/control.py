@@ -40,7 +40,7 @@ def _kept(c: Context, s: MemberStep, carry: Sequence[PaddedArray], new: Sequence
             raise s.refuse(
                 "the carry changes its size from step to step", "keep its shape", got=f"{old.sizes}, {v.sizes}"
             )
-        same = v.array.type.same(old.array.type) or v.array.dtype not in dtypes.NUMERIC
+        same = v.array.type.typematch(old.array.type) or v.array.dtype not in dtypes.NUMERIC
         found.append(
             v.array if same else convert_element_type(v.array, dtype=old.array.dtype, weak=old.array.weak_type)
         )

@@ -47,7 +47,7 @@ def stage_loop_body(
             as_varying(x if w == x.type.with_vma(w.vma) else convert_element_type(x, dtype=w.dtype, weak=w.weak), w.vma)
             for x, w in zip(values, wanted, strict=True)
         ]
-    wrong = [(n, x.type, t) for n, x, t in zip(names, values, out_types, strict=True) if not x.type.same(t)]
+    wrong = [(n, x.type, t) for n, x, t in zip(names, values, out_types, strict=True) if not x.type.typematch(t)]
     if wrong:
         raise error(
             f"{where}: the function changes the type of the carry",

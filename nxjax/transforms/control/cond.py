@@ -77,7 +77,7 @@ class Cond(Nested):
         for branch in branches:
             check_operands(self, types, branch, "branch")
         first, *rest = (b.out_types for b in branches)
-        if any(len(o) != len(first) or not all(a.same(b) for a, b in zip(o, first, strict=True)) for o in rest):
+        if any(len(o) != len(first) or not all(a.typematch(b) for a, b in zip(o, first, strict=True)) for o in rest):
             raise ProgramError("cond: branches give different types", got=rest, expected=first)
         if any(t.shape[: index.ndim] != index.shape for t in first):
             raise ShapeError("cond: the index has other leading axes than a result", got=index, expected=first)
@@ -105,7 +105,7 @@ class Cond(Nested):
     def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, branches: Branches) -> tuple[Array, ...]:
         (index, *xs), (index_known, *rest) = args, known
         if not index_known:
-            return trace.write(self, args, {"branches": branches})
+            return trace.process_unknown(self, args, {"branches": branches})
         mask = tuple(rest)
         ready: Mask = (True,) * len(branches[0].outputs)
         for b in branches:
@@ -129,7 +129,7 @@ class Cond(Nested):
             )
             out: Arrays = ()
             if joined[0].outputs or any(b.effect for b in joined):
-                out = trace.outside(self, [index, *captured, *inputs], {"branches": joined})
+                out = trace.process_known(self, [index, *captured, *inputs], {"branches": joined})
             results, made = out[:n], out[n:]
         if not any(h.is_cut for h in halves):
             return tuple(results)
@@ -140,7 +140,7 @@ class Cond(Nested):
             [_unknown_on_slots(h, types, mine, len(slots), order) for h, mine in zip(halves, places, strict=True)]
         )
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
-        return tuple(merge_by_mask(results, trace.write(self, operands, {"branches": pushed}), ready))
+        return tuple(merge_by_mask(results, trace.process_unknown(self, operands, {"branches": pushed}), ready))
 
     def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches) -> Any:
         linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
@@ -478,7 +478,7 @@ def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[Ar
     """The one type of a result. Weak ones yield to others; of equal dtypes it is weak if the first is, as in JAX."""
     first = types[0]
     vma = first.vma.union(*(t.vma for t in types))
-    if all(t.same(first) for t in types):
+    if all(t.typematch(first) for t in types):
         return ArrayType(first.shape, first.dtype, first.weak, vma)
     strong = {t.dtype for t in types if not t.weak}
     if all(t.shape == first.shape and t.dtype in dtypes.NUMERIC for t in types) and len(strong) <= 1:
@@ -494,14 +494,14 @@ def _common_type(where: str, path: str, names: Sequence[str], types: Sequence[Ar
 
 
 def _converted(program: Program, wanted: Sequence[ArrayType]) -> Program:
-    if all(t.same(w) and t.vma == w.vma for t, w in zip(program.out_types, wanted, strict=True)):
+    if all(t.typematch(w) and t.vma == w.vma for t, w in zip(program.out_types, wanted, strict=True)):
         return program
     hoisted, consts = program.hoist_consts()
 
     def flat(*xs: Array) -> Arrays:
         ys = run(hoisted, [*consts, *xs])
         return [
-            as_varying(y if y.type.same(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
+            as_varying(y if y.type.typematch(w) else convert_element_type(y, dtype=w.dtype, weak=w.weak), w.vma)
             for y, w in zip(ys, wanted, strict=True)
         ]
 

@@ -48,7 +48,7 @@ class Reduce(Op):
             ("takes", computation.in_types, [*scalars, *scalars]),
             ("gives", computation.out_types, scalars),
         ):
-            if len(got) != len(expected) or not all(a.same(b) for a, b in zip(got, expected, strict=True)):
+            if len(got) != len(expected) or not all(a.typematch(b) for a, b in zip(got, expected, strict=True)):
                 raise DtypeError(f"{self}: the function {what} other types", got=got, expected=tuple(expected))
         shape = tuple(m for i, m in enumerate(xs[0].shape) if i not in dimensions)
         return tuple(ArrayType(shape, x.dtype) for x in xs)

@@ -80,7 +80,7 @@ class Scan(LoopOp):
         out: Arrays = ()
         if cut.value.outputs or cut.value.effect:
             inputs, value = loop.bound(early, body=cut.value)
-            out = trace.outside(self, inputs, {"loop": value})
+            out = trace.process_known(self, inputs, {"loop": value})
         n = sum(cut.known_out)
         if not (cut.rest.outputs or cut.rest.effect):
             return tuple(out[:n])
@@ -90,7 +90,7 @@ class Scan(LoopOp):
             hoisted = run(cut.prelude, early.consts)
         late = late._replace(consts=(*hoisted, *late.consts), xs=(*(early.xs[i] for i in cut.xs), *out[n:], *late.xs))
         inputs, rest = loop.bound(late, body=cut.rest)
-        return tuple(merge_by_mask(out, trace.write(self, inputs, {"loop": rest}), cut.known_out))
+        return tuple(merge_by_mask(out, trace.process_unknown(self, inputs, {"loop": rest}), cut.known_out))
 
     def transpose(self, cts: Tangents, *args: Any, loop: LoopParams) -> Tangents:
         given = tuple(isinstance(x, UndefinedPrimal) for x in args)

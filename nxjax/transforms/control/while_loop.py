@@ -66,7 +66,7 @@ class While(LoopOp):
         check_operands(self, x.cond_inputs, cond, "condition")
         check_operands(self, x.body_inputs, loop.body, "body")
         check_carry(self, x.carry, out)
-        if len(cond.outputs) != 1 or not cond.out_types[0].same(_TRUTH):
+        if len(cond.outputs) != 1 or not cond.out_types[0].typematch(_TRUTH):
             raise ProgramError("while: the condition gives one bool", got=cond.out_types, expected=_TRUTH)
         return out
 
@@ -90,14 +90,14 @@ class While(LoopOp):
         still = loop.loop_invariant()
         late = ()
         if not all(mask_or(ready, still)) or partial_eval(body, mask.body_inputs).unknown.effect:
-            late = trace.write(self, args, {"loop": loop})
+            late = trace.process_unknown(self, args, {"loop": loop})
         out: Arrays = ()
         if any(ready):
             cut = partial_eval(body, mask.body_inputs, unknown_out=tuple(not r for r in ready)).known
             cut = select_inputs_and_results(cut, cut.inputs, [i < sum(ready) for i in range(len(cut.outputs))])
             cond = select_inputs_and_results(cond, select_by_mask(cond.inputs, mask.cond_inputs), (True,))
             inputs, first = loop.bound(x.masked(mask), body=cut, cond=cond)
-            out = trace.outside(self, inputs, {"loop": first})
+            out = trace.process_known(self, inputs, {"loop": first})
         computed = expand_by_mask(out, ready)
         return tuple(
             y if r else x if s else late[k]
