@@ -187,7 +187,7 @@ class BucketedCall(NestedCall):
         first = programs[0]
         lengths, rest = types[: len(names)], types[len(names) :]
         check_operands(self, rest, first)
-        scalars = len(lengths) == len(names) and all(map(_LENGTH.same, lengths))
+        scalars = len(lengths) == len(names) and all(map(_LENGTH.typematch, lengths))
         require(self, scalars, "lengths", lengths, f"{_LENGTH} for each dimension")
         for other in programs[1:]:
             for a, b in ((first.in_types, other.in_types), (first.out_types, other.out_types)):
