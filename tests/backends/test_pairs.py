@@ -49,6 +49,10 @@ def test_it_stops_when_it_is_sure_or_the_time_is_up():
     assert measured(clock.function(1.0), clock.function(0.5), most=100, seconds=1e9, clock=clock).pairs < 20
     clock = Clock()
     assert measured(clock.function(1.0), clock.function(1.0), most=100, seconds=3.0, clock=clock).pairs == 8
+    # What is far apart is not measured for long, whichever is the slow one.
+    for first, second in ((1e-3, 60.0), (60.0, 1e-3)):
+        pair = measured(clock.function(first), clock.function(second), seconds=3.0, clock=clock)
+        assert pair.pairs == 3 and (pair.slower, pair.faster) == (first < second, first > second)
     clock = Clock()
     assert measured(
         clock.function(1e-6), clock.function(1e-6), most=9, seconds=1e9, clock=clock

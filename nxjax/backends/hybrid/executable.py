@@ -78,6 +78,7 @@ class Begun(NamedTuple):
     state: _State | None
     run: GraphRun | None
     results: Sequence[DeviceArray]
+    args: Sequence[DeviceArray] = ()
 
     def cancel(self) -> None:
         if self.run is not None:
@@ -93,7 +94,7 @@ class HybridExecutable(Executable):
         donate: arguments that are gone after a call, which are never bound.
         setting: what plans are made from.
         engine: asked for when something has to run on it.
-        trial: gives one that plans are compared on, which checks no answers.
+        trial: gives another like it, that plans are compared on.
     """
 
     def __init__(
@@ -170,53 +171,70 @@ class HybridExecutable(Executable):
         """A plan that has these of the arguments as constants."""
         bound = [(i, args[i]) for i in weights]
         planner = Planner(bind(self.program, dict(bound)), self._setting)
-        state = self._no_slower(self._settled(_State(planner, planner.plan(), bound, len(args))))
+        state = self._no_slower(self._settled(_State(planner, planner.plan(), bound, len(args))), args)
         state.plan.constants = weights
         return state
 
-    def _no_slower(self, state: _State) -> _State:
-        """``state``, unless one unit that takes everything is as fast: they are measured in turn, as `nx.tune` does.
+    def _no_slower(self, state: _State, args: Sequence[DeviceArray], former: _State | None = None) -> _State:
+        """``state``, unless another is as fast: they are measured in turn, as `nx.tune` does.
 
-        Energy is not measured: there the sums decide, and everything on one unit is among them.
+        The others are ``former``, which it is to replace, and each unit that takes everything, where the plan has
+        several units or estimates. Energy is not measured: there the sums decide, and one unit is among them.
+
+        Args:
+            args: a call's. Loops that made-up data could keep going are run on them.
         """
         options, cut = self._setting.options, state
-        several = len(set(cut.plan.assignment)) > 1
-        if not (several and options.measure and options.objective != "energy" and measurable(self.program)):
+        runs = measurable(self.program) or (args and not self.program.effect)
+        if not (runs and options.measure and options.objective != "energy"):
             return cut
+        rivals = [] if former is None else [former]
+        if len(set(cut.plan.assignment)) > 1 or any(p.cost is None or p.cost.basis != "measured" for p in cut.plan.places):
+            plans = [p for p in cut.planner.alone() if set(p.assignment) != set(cut.plan.assignment)]
+            rivals += [self._settled(_State(cut.planner, p, cut.bound, len(self.program.inputs))) for p in plans]
         notes = list(cut.plan.notes)
-        for plan in cut.planner.alone():
-            single = self._settled(_State(cut.planner, plan, cut.bound, len(self.program.inputs)))
-            first, second = (single, state) if state is cut else (state, single)
+        for rival in rivals:
+            first, second = (rival, state) if state is cut else (state, rival)
             one, other = ("+".join(dict.fromkeys(s.plan.assignment)) for s in (first, second))
             try:
-                ratio, faster = self._in_turn(first, second)
+                ratio, faster = self._in_turn(first, second, args, former is not None)
             except ExecutionError as error:
                 notes.append(f"{other} and {one} were not measured in turn: {error.what}")
                 continue
             notes.append(f"{other} takes {ratio:.2f} of the time of {one}, measured in turn")
             state, left = (second, first) if faster else (first, second)
-            left.plan.close(state.plan)
+            if left is not former:  # calls may be under way with that
+                left.plan.close(state.plan)
         state.plan.notes = tuple(notes)
         return state
 
-    def _in_turn(self, first: _State, second: _State) -> tuple[float, bool]:
-        """The second one's time as a share of the first one's, and whether it is less for sure; once per machine."""
-        kept = form(first.planner.program)
-        rows = [f"{a.key} in turn with {b.key}" for a, b in ((first, second), (second, first))]
-        if not all(self._setting.history.count(kept, row) for row in rows):
-            with self._trial() as engine:
-                pair = measured(self._runner(first, engine), self._runner(second, engine), seconds=_IN_TURN)
-            # What is not faster for sure counts as equal.
-            share = pair.ratio if pair.faster or pair.ratio >= 1 else 1.0
-            for row, seconds in zip(rows, (pair.first, share * pair.first), strict=True):
-                self._setting.history.add(kept, row, seconds)
-        one, other = (self._setting.history.seconds(kept, row) or 1.0 for row in rows)
-        return other / one, other < one
+    def _in_turn(
+        self, first: _State, second: _State, args: Sequence[DeviceArray], anew: bool
+    ) -> tuple[float, bool]:
+        """The second one's time as a share of the first one's, and whether it is less for sure.
 
-    def _runner(self, state: _State, engine: Engine) -> Callable[[], object]:
-        """What runs one call, or as many as a stream has under way, with made-up arguments."""
-        held = dict(state.bound)
-        args = [held.get(i, x) for i, x in enumerate(map(wrap, sample(self.program)))]
+        Once per machine, unless ``anew``: what calls took has told of a change.
+        """
+        kept, share = form(first.planner.program), self._setting.options.verify
+        checked = f", {share:g} of the answers checked" if share else ""
+        rows = [f"{a.key} in turn with {b.key}{checked}" for a, b in ((first, second), (second, first))]
+        if anew or not all(self._setting.history.count(kept, row) for row in rows):
+            with self._trial() as engine:
+                one, other = (self._runner(s, engine, args) for s in (first, second))
+                pair = measured(one, other, seconds=_IN_TURN)
+            # What is not faster for sure counts as equal.
+            ratio = pair.ratio if pair.faster or pair.ratio >= 1 else 1.0
+            for row, seconds in zip(rows, (pair.first, ratio * pair.first), strict=True):
+                self._setting.history.forget(kept, row)
+                self._setting.history.add(kept, row, seconds)
+        least, most = (self._setting.history.seconds(kept, row) or 1.0 for row in rows)
+        return most / least, most < least
+
+    def _runner(self, state: _State, engine: Engine, args: Sequence[DeviceArray]) -> Callable[[], object]:
+        """What runs one call, or as many as a stream has under way; with made-up arguments where these will do."""
+        if measurable(self.program):
+            held = dict(state.bound)
+            args = [held.get(i, x) for i, x in enumerate(map(wrap, sample(self.program)))]
         calls = range(IN_FLIGHT if self._setting.options.objective == "throughput" else 1)
         if state.host is not None:
             direct = state.host.backend.compile(self.program)
@@ -271,7 +289,7 @@ class HybridExecutable(Executable):
         except ExecutionError as error:
             self._explain(error, begun.state.plan)
             raise
-        self._ran(begun.state, begun.run)
+        self._ran(begun.state, begun.run, begun.args)
         return [landed(y) for y in found]
 
     def _explain(self, error: ExecutionError, plan: Plan) -> None:
@@ -285,9 +303,10 @@ class HybridExecutable(Executable):
             )
 
     def _begun(self, state: _State, args: Sequence[DeviceArray]) -> Begun:
-        return Begun(state, self._engine().submit(state.graph, [args[i] for i in state.source]), ())
+        run = self._engine().submit(state.graph, [args[i] for i in state.source])
+        return Begun(state, run, (), () if self._donate else args)
 
-    def _ran(self, state: _State, run: GraphRun) -> None:
+    def _ran(self, state: _State, run: GraphRun, args: Sequence[DeviceArray]) -> None:
         """Remember what a call took; look at the plan again now and then."""
         spans = run.spans
         state.plan.spans = spans
@@ -298,12 +317,14 @@ class HybridExecutable(Executable):
         state.calls += 1
         if state.calls >= state.look:
             state.look *= 2
-            self.replan()
+            self.replan(args)
 
-    def replan(self, *, better: float = BETTER) -> bool:
+    def replan(self, args: Sequence[DeviceArray] = (), *, better: float = BETTER) -> bool:
         """Plan anew with what has been measured; whether another plan runs from now on.
 
-        ``better``: the share of the present plan's time (or energy) that a new one may take at most.
+        Args:
+            args: of a call, to compare plans on.
+            better: the share of the present plan's time (or energy) that a new one may take at most.
         """
         with self._lock:
             state = self._state
@@ -319,9 +340,9 @@ class HybridExecutable(Executable):
             new = self._settled(_State(state.planner, plan, state.bound, len(self.program.inputs)))
             # No measurement moves work to or from units that round otherwise.
             free = self._setting.options.redo == "any" or all(u.exact for u in self._setting.units)
-            self._state = self._no_slower(new) if free else new
+            self._state = self._no_slower(new, args, state) if free else new
             self._state.plan.constants = state.plan.constants
-            return True
+            return self._state is not state
 
     # --- what others ask of an executable ---
 

@@ -146,9 +146,10 @@ class PlanOptions:
     pin: Mapping[str, str] = field(default_factory=dict[str, str])
     measure: bool = True
     redo: str = "exact"
+    watts: Mapping[str, float] = field(default_factory=dict[str, float])
+    verify: float = 0.0
     light: float = LIGHT
     most: int = MOST
-    watts: Mapping[str, float] = field(default_factory=dict[str, float])
 
 
 @final

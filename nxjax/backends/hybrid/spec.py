@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import count
 from numbers import Real
 from threading import Lock
@@ -127,7 +126,7 @@ class HybridBackend(Backend):
 
     def hybrid(self, program: Program, donate: tuple[int, ...] = ()) -> HybridExecutable:
         """The executable, also where one unit is all there is."""
-        trial = lambda: self.engine_with(replace(self.policy, verify=0.0, nan=False))
+        trial = lambda: self.engine_with(self.policy)
         setting = PlanSetting(self.units, self.missing, self.options, self.history)
         return HybridExecutable(program, donate, setting, lambda: self.engine, trial)
 
@@ -234,7 +233,8 @@ class Hybrid:
                 expected="the power of each unit while it computes",
                 fix=f"watts={{{', '.join(f'{u.name!r}: ...' for u in found)}}}, from a meter or a data sheet",
             )
-        options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, watts=dict(watts or {}))
+        share = (policy or FaultPolicy()).verify
+        options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, dict(watts or {}), share)
         self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
         self._calls: WeakKeyDictionary[Any, dict[Any, _Call]] = WeakKeyDictionary()
         self._jitted: WeakKeyDictionary[Any, Jitted[..., Any]] = WeakKeyDictionary()

@@ -332,6 +332,61 @@ def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped(clock):
     assert "one+other takes 0." in str(found) and "of the time of whole, measured in turn" in str(found)
 
 
+def test_checks_that_the_user_wants_count_when_plans_are_measured(clock):
+    """A chip is four times as fast, but each of its answers is computed on the other unit, too."""
+    x = ones(8, 8)
+
+    def shipped(verify):
+        chip = Timed("chip", lambda e: not is_tanh(e), clock, lambda p, last: 2.5e-3 * len(p.equations))
+        whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
+        device = Hybrid(chip, whole, history=history, policy=FaultPolicy(verify=verify))
+        device.backend.options = replace(device.backend.options, light=0.0)
+        return {*device.plan(halves)(x).assignment}
+
+    history = History(kept=False)
+    assert shipped(0.0) == {"chip", "whole"}
+    assert shipped(1.0) == {"whole"} and shipped(0.0) == {"chip", "whole"}
+
+
+def doubled(n, x):
+    return nx.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.tanh(c[1] @ c[1])), (0, x))[1]
+
+
+def test_a_loop_that_its_data_end_is_measured_on_a_calls_data(clock):
+    """No made-up number of steps is run, and no estimate ships what a call shows to be slower."""
+    x = ones(8, 8)
+    for quick, says in (("chip", 1e-9), ("whole", 1e-9), ("chip", 1.0), ("whole", 1.0)):
+        units = [
+            Timed(name, lambda e: True, clock, lambda p, last, name=name: 1e-3 if name == quick else 2e-2)
+            for name in ("chip", "whole")
+        ]
+        units[0].seconds = says
+        device = Hybrid(*units, history=History(kept=False))
+        f = nx.jit(doubled, device=device)
+        assert np.allclose(f(3, x), nx.jit(doubled)(3, x), rtol=1e-5)
+        assert {*plan(f)(3, x).assignment} == {quick}
+        assert "measured in turn" in str(plan(f)(3, x))
+
+
+def test_a_new_plan_replaces_no_faster_one(clock):
+    """The times of its parts promise more than a plan keeps: it is measured against the one that runs."""
+    x = ones(8, 8)
+    chip = Timed("chip", lambda e: True, clock, lambda p, last: 1e-2)
+    whole = Timed("whole", lambda e: True, clock, lambda p, last: 1.0)
+    device = Hybrid(chip, whole, history=History(kept=False))
+    f = nx.jit(halves, device=device)
+    f(x)
+    name = form(plan(f)(x).places[0].region.program)
+    executable = device._calls[f].popitem()[1].executable
+    for _ in range(33):
+        device.history.add(name, "chip", 5.0)
+    assert not executable.replan() and {*plan(f)(x).assignment} == {"chip"}
+    # Unless it has indeed become slower.
+    chip.says = lambda p, last: 5.0
+    assert executable.replan() and {*executable.plan.assignment} == {"whole"}
+    assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
+
+
 def test_what_fails_while_it_is_measured_in_turn_fails_no_plan(clock):
     class Fails(Timed):
         def prepare(self, program):
