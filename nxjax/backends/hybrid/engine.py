@@ -133,6 +133,7 @@ class Engine:
                     celsius=celsius,
                     heat_source=source,
                     answers=health.answers,
+                    checked=health.checked,
                     failures=health.failures,
                     lost=unit.lost,
                 )

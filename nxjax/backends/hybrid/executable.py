@@ -189,7 +189,9 @@ class HybridExecutable(Executable):
         if not (runs and options.measure and options.objective != "energy"):
             return cut
         rivals = [] if former is None else [former]
-        if len(set(cut.plan.assignment)) > 1 or any(p.cost is None or p.cost.basis != "measured" for p in cut.plan.places):
+        if len(set(cut.plan.assignment)) > 1 or any(
+            p.cost is None or p.cost.basis != "measured" for p in cut.plan.places
+        ):
             plans = [p for p in cut.planner.alone() if set(p.assignment) != set(cut.plan.assignment)]
             rivals += [self._settled(_State(cut.planner, p, cut.bound, len(self.program.inputs))) for p in plans]
         notes = list(cut.plan.notes)
@@ -208,9 +210,7 @@ class HybridExecutable(Executable):
         state.plan.notes = tuple(notes)
         return state
 
-    def _in_turn(
-        self, first: _State, second: _State, args: Sequence[DeviceArray], anew: bool
-    ) -> tuple[float, bool]:
+    def _in_turn(self, first: _State, second: _State, args: Sequence[DeviceArray], anew: bool) -> tuple[float, bool]:
         """The second one's time as a share of the first one's, and whether it is less for sure.
 
         Once per machine, unless ``anew``: what calls took has told of a change.

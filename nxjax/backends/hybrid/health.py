@@ -89,6 +89,8 @@ class FaultPolicy:
     >>> careful = FaultPolicy(verify=0.05, factor=4.0)
     >>> careful.verify, careful.tries
     (0.05, 2)
+    >>> round(careful.detection(1000, 0.02), 2), round(FaultPolicy().detection(1000, 0.02), 2)
+    (0.64, 0.2)
     """
 
     factor: float = 10.0
@@ -128,6 +130,25 @@ class FaultPolicy:
                 if not getattr(self, name) >= least:
                     expected = f"{least} or more"
                     raise ParameterError(f"FaultPolicy: {name} {what}", got=getattr(self, name), expected=expected)
+
+    def detection(self, calls: int, rate: float) -> float:
+        """The probability that a unit which gives wrong answers is found within so many answers to one job.
+
+        ``1 - (1 - q) (1 - p q)**(n - 1)`` for *n* answers, the fraction *p* that is checked and the rate *q* of
+        independent faults: the first answer is always checked. It holds where a second unit can do the job.
+
+        Args:
+            calls: the number of answers, 0 or more.
+            rate: the share of answers that are wrong, 0 to 1.
+
+        Raises:
+            ParameterError: no such number.
+        """
+        if calls < 0 or not 0 <= rate <= 1:
+            raise ParameterError("detection", got=(calls, rate), expected="a number of calls and a rate of 0 to 1")
+        if not calls or not self.verify:
+            return 0.0
+        return 1 - (1 - rate) * (1 - self.verify * rate) ** (calls - 1)
 
 
 @final
@@ -182,6 +203,7 @@ class UnitHealth:
         heat: "cool", "warm" (others are preferred), "hot" (out), or "unknown".
         celsius: the last temperature, or None, with the reason in ``heat_source``.
         answers: the number of finished jobs. failures: how often it was taken out.
+        checked: how many of its answers a second unit has confirmed.
         lost: the number of its hung threads.
 
     >>> device = nx.Hybrid("reference", "cpu")
@@ -199,6 +221,7 @@ class UnitHealth:
     celsius: float | None
     heat_source: str
     answers: int
+    checked: int
     failures: int
     lost: int
 
@@ -225,7 +248,7 @@ class Health:
     """
 
     __slots__ = (
-        "_policy", "answers", "by_user", "failures", "good", "level", "lied", "passes", "reason", "retry",
+        "_policy", "answers", "by_user", "checked", "failures", "good", "level", "lied", "passes", "reason", "retry",
         "since", "state",
     )  # fmt: skip
 
@@ -235,7 +258,7 @@ class Health:
         self.reason = ""
         self.since = now
         self.retry = math.inf
-        self.level = self.failures = self.answers = self.good = self.passes = 0
+        self.level = self.failures = self.answers = self.checked = self.good = self.passes = 0
         self.lied = self.by_user = False
 
     @property

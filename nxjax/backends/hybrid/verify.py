@@ -147,6 +147,7 @@ class Verifier:
             )
             core.fail(run, error)
         elif not liars:
+            check.answers[0][0].health.checked += 1
             tell("checked", f"{job.name}: {right} agree")
         for unit in liars:
             self._convict(unit, run, job, right)

@@ -356,10 +356,8 @@ def test_a_loop_that_its_data_end_is_measured_on_a_calls_data(clock):
     """No made-up number of steps is run, and no estimate ships what a call shows to be slower."""
     x = ones(8, 8)
     for quick, says in (("chip", 1e-9), ("whole", 1e-9), ("chip", 1.0), ("whole", 1.0)):
-        units = [
-            Timed(name, lambda e: True, clock, lambda p, last, name=name: 1e-3 if name == quick else 2e-2)
-            for name in ("chip", "whole")
-        ]
+        takes = {"chip": 2e-2, "whole": 2e-2, quick: 1e-3}
+        units = [Timed(name, lambda e: True, clock, lambda p, last, t=t: t) for name, t in takes.items()]
         units[0].seconds = says
         device = Hybrid(*units, history=History(kept=False))
         f = nx.jit(doubled, device=device)

@@ -1,6 +1,7 @@
 """Units that lie: found by a second, settled by a third, and what stands on their answers is redone."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job, agree, has_nan
 from nxjax.backends.hybrid.trying import History
-from nxjax.errors import ExecutionError
+from nxjax.errors import ExecutionError, ParameterError
 from nxjax.trace.array import wrap
 from tests.backends.hybrid.fakes import Fake, FakeStep
 
@@ -127,6 +128,40 @@ def test_first_answers_and_a_fraction_of_the_others_are_checked_unless_told():
         for _ in range(1000):
             engine.submit(graph, [X]).result()
         assert engine.health()["npu"].state != "ok" or engine.health()["npu"].failures
+
+
+@pytest.mark.parametrize("share", [0.0, 0.05, 1.0])
+def test_the_probability_of_finding_a_fault_is_what_happens(share):
+    """One answer in five is wrong at random: units are found as often, within so many answers, as is said."""
+    graph, rate, calls, units_tried = chain(1, npu=double, cpu=double), 0.2, 20, 60
+    policy = FaultPolicy(verify=share, lie_probes=0)
+    found = 0
+    rng = np.random.default_rng(0)
+    for seed in range(units_tried):
+        wrong = iter(rng.random(calls) < rate)
+        runs = {"npu": lambda args, wrong=wrong: lies(args) if next(wrong) else double(args), "cpu": double}
+        graph = Graph([Job("j", "npu", runs, ((CALLER, 0),), exact=True)])
+        with Engine(units("npu", "cpu", trusted="cpu"), replace(policy, seed=seed)) as engine:
+            for _ in range(calls):
+                engine.submit(graph, [X]).result()
+            health = engine.health()["npu"]
+            found += health.state == "out"
+            assert health.checked <= health.answers
+    expected = units_tried * policy.detection(calls, rate)
+    assert abs(found - expected) <= 4 * np.sqrt(expected * (1 - expected / units_tried)) + 1e-6
+
+
+def test_the_probability_of_finding_a_fault_has_its_limits():
+    policy = FaultPolicy()
+    assert policy.detection(0, 1) == 0 and policy.detection(1, 1) == 1 and policy.detection(9, 0) == 0
+    assert FaultPolicy(verify=1.0).detection(3, 0.5) == 1 - 0.5**3
+    for wrong in ((-1, 0.5), (1, 2.0), (1, float("nan"))):
+        with pytest.raises(ParameterError, match="detection"):
+            policy.detection(*wrong)
+    with Engine(units("npu", "cpu", trusted="cpu"), FaultPolicy(verify=1.0)) as engine:
+        for _ in range(5):
+            engine.submit(chain(1, npu=double, cpu=double), [X]).result()
+        assert engine.health()["npu"].checked == 5 and engine.health()["cpu"].checked == 0
 
 
 def test_floats_are_compared_with_a_tolerance():
