@@ -10,7 +10,9 @@ import contextlib
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final, final
@@ -150,8 +152,23 @@ def on_npu(
     ort = need("onnxruntime", EXTRA, "running ONNX files")
     if PROVIDER not in ort.get_available_providers():
         return False
-    folder = provider.get("cache_dir") or tempfile.mkdtemp(prefix="nxjax_vitisai_")
-    settings = {**provider, "cache_dir": folder, "enable_cache_file_io_in_mem": "0"}
+    with contextlib.ExitStack() as cache:
+        settings = {**provider, "enable_cache_file_io_in_mem": "0"}
+        if not settings.get("cache_dir"):
+            settings["cache_dir"] = tempfile.mkdtemp(prefix="nxjax_vitisai_")
+            cache.callback(shutil.rmtree, settings["cache_dir"], ignore_errors=True)
+        return _in_session(build, ort, (graph, written_graph, written), settings, cache)
+
+
+def _in_session(
+    build: Build,
+    ort: Any,
+    forms: tuple[NpuGraph, NpuGraph, OnnxModel],
+    settings: dict[str, str],
+    cache: contextlib.ExitStack,
+) -> bool:
+    """`on_npu`; ``cache`` removes the cache's folder, which it takes over where there is a session."""
+    graph, written_graph, written = forms
     so = ort.SessionOptions()
     so.log_severity_level = 3
     took, tool = (digest(written.data),), f"{PROVIDER} of ONNX Runtime {ort.__version__}"
@@ -173,6 +190,7 @@ def on_npu(
     def run(args: Sequence[NDArray]) -> list[NDArray]:
         return fetched(written, session.run(names, written.feeds(args)), PROVIDER)
 
+    weakref.finalize(run, cache.pop_all().close)
     where, lost = reported(settings, written.data, before)
     taken = sum(device == PROVIDER for device, _ in where.values())
     said = f"{taken} of {len(where)} operations on the NPU" if where else f"of {REPORT} it {lost}"

@@ -1,5 +1,6 @@
 """AMD XDNA: the file, the options beside it, the table, and what is made of the provider's report."""
 
+import gc
 import json
 from pathlib import Path
 
@@ -154,6 +155,29 @@ def test_placement_is_what_the_providers_report_says(monkeypatch, tmp_path, repo
     stale = AmdXdna().build(cnn(), {"cache_dir": str(tmp_path)})
     assert stale.label == "emitted" and {p.device for p in stale.placements} == {"unknown"}
     assert "may be of another model" in " ".join(stale.notes)
+
+
+@pytest.mark.parametrize("kind", ["runs", "no session", "gave way"])
+def test_a_cache_that_nobody_named_is_removed(monkeypatch, tmp_path, kind):
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [PROVIDER, "CPUExecutionProvider"])
+    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
+    monkeypatch.setattr(vitisai.tempfile, "mkdtemp", lambda prefix: str(tmp_path / f"{prefix}1"))
+    monkeypatch.setattr(vitisai, "run_on_host", lambda *_: None)
+    left = lambda: list(tmp_path.iterdir())
+    if kind == "gave way":
+        monkeypatch.setattr(Session, "get_providers", lambda self: ["CPUExecutionProvider"])
+    if kind == "no session":
+        monkeypatch.setattr(Session, "made", lambda *_, **__: 1 / 0)
+    build = AmdXdna().build(cnn(), {})
+    assert bool(left()) == (kind == "runs") == (build.label == "vendor-compiled")
+    if kind == "runs":
+        run = build.run
+        del build
+        gc.collect()
+        assert left() and run([images()])[0].dtype == F32
+        del run
+        gc.collect()
+    assert not left()
 
 
 def test_a_session_without_the_provider_ran_nothing_on_the_npu(monkeypatch, tmp_path):

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, final
 
@@ -27,6 +27,11 @@ _ELF: Final = b"\x7fELF"
 _ELF_HEADER: Final = 52
 _RELOCATABLE: Final = 1
 _HEXADECIMAL: Final = re.compile(rb"(?:[0-9A-Fa-f]{8}\s+)*[0-9A-Fa-f]{8}\s*")
+# What it leaves of a design, and why bytes are none of it.
+_REFUSED: Final[Mapping[str, Callable[[bytes], str]]] = {
+    ".xclbin": refused_xclbin,
+    ".insts.bin": refused_instructions,
+}
 # Lines of a tool's own words in an error.
 _LINES: Final = 12
 
@@ -77,12 +82,32 @@ def design_command(aiecc: str, peano: str | None, stem: str) -> list[str]:
     ]  # fmt: skip
 
 
-def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: str) -> dict[str, bytes]:
+def compile_design(
+    tools: Tools, stem: str, files: Mapping[str, bytes], triple: str, another: Mapping[str, bytes]
+) -> dict[str, bytes]:
     """``stem.xclbin`` and ``stem.insts.bin`` of ``stem.mlir`` and ``stem.cc``.
 
+    Args:
+        another: ``another.mlir`` and ``another.cc``, of another design: what is made of that must be something else.
+
     Raises:
-        ExecutionError: a tool that fails or takes too long, with what it said, or leaves no file of the right kind.
+        ExecutionError: a tool that fails or takes too long, with what it said, leaves no file of the right kind, or
+            the same one of every design.
     """
+    made = _compiled(tools, stem, files, triple)
+    besides = cache(partial(_compiled, tools, "another", another, triple))
+    for name, data in made.items():
+        end = name.removeprefix(stem)
+        why = doubt(
+            data, files.values(), partial(_of_no_design, tools, end), tools.aiecc,
+            settings=f"{tools.peano} {triple} {end}", of_another=lambda end=end: besides()[f"another{end}"],
+        )  # fmt: skip
+        if why:
+            raise ExecutionError(f"{Path(tools.aiecc).name}: it compiled nothing", got=why)
+    return made
+
+
+def _compiled(tools: Tools, stem: str, files: Mapping[str, bytes], triple: str) -> dict[str, bytes]:
     if tools.clang is None:
         raise ExecutionError(
             "aiecc: no compiler for the cores' kernels", fix="install Peano (llvm-aie) and set PEANO_INSTALL_DIR"
@@ -93,20 +118,15 @@ def compile_design(tools: Tools, stem: str, files: Mapping[str, bytes], triple: 
         _run(kernel_command(tools.clang, triple, tools.include, stem), folder)
         _left(tools.clang, folder, f"{stem}.o", _refused_object)
         _run(design_command(tools.aiecc, tools.peano, stem), folder)
-        checks = {f"{stem}.xclbin": refused_xclbin, f"{stem}.insts.bin": refused_instructions}
-        made = {name: _left(tools.aiecc, folder, name, check) for name, check in checks.items()}
-    for data in made.values():
-        if why := doubt(data, files.values(), partial(_of_no_design, tools), tools.aiecc, settings=tools.peano or ""):
-            raise ExecutionError(f"{Path(tools.aiecc).name}: it compiled nothing", got=why)
-    return made
+        return {f"{stem}{end}": _left(tools.aiecc, folder, f"{stem}{end}", check) for end, check in _REFUSED.items()}
 
 
-def _of_no_design(tools: Tools) -> bytes:
+def _of_no_design(tools: Tools, end: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="nxjax_aie_") as folder:
         for name in ("none.mlir", "none.o"):
             Path(folder, name).write_bytes(NO_MODEL)
         _run(design_command(tools.aiecc, tools.peano, "none"), folder)
-        return _left(tools.aiecc, folder, "none.xclbin", refused_xclbin)
+        return _left(tools.aiecc, folder, f"none{end}", _REFUSED[end])
 
 
 def _left(tool: str, folder: str, name: str, refused: Callable[[bytes], str]) -> bytes:

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, final
 
 from nxjax.backends.evidence import Label, digests
 from nxjax.backends.target import Build, NpuTarget, Runner, Site, file_name, only, variant
+from nxjax.backends.tools import CHECKED
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
 from nxjax.kernels.aie.chip import LIMITS, NPU1, NPU2, AieArray
 from nxjax.lower.aie.design import Design
@@ -32,6 +33,7 @@ from nxjax.vendors.amd.aie import aiecc
 from nxjax.vendors.amd.aie.execute import ModelRunner
 from nxjax.vendors.amd.aie.launch import KERNEL, launcher, missing
 from nxjax.vendors.amd.aie.picture import filled, svg
+from nxjax.vendors.probe import probe
 
 OPTIONS: Final = ("columns", "tile", "legacy", "aiecc")
 _EDGES: Final = ("quantize", "dequantize")
@@ -142,10 +144,12 @@ class Aie(NpuTarget):
         if tools is None:
             build.notes.append("aiecc is not on the PATH: build.sh compiles the designs on a machine that has it")
             return False
-        files: dict[str, bytes] = {}
+        graph, files = probe(quantized=True), dict[str, bytes]()
+        other = {n: dispatch(n, self.array, graph.rounding, AieOptions()) for n in graph.nodes}
+        another = _Designs("another", other, designs.legacy).files
         try:
             for stem in designs.texts:
-                files.update(aiecc.compile_design(tools, stem, build.files, self.array.triple))
+                files.update(aiecc.compile_design(tools, stem, build.files, self.array.triple, another))
         except ExecutionError as error:
             build.blame(error, "vendor-compiler", Path(tools.aiecc).name, digests(designs.written))
             said = [f"{error.what}: {error.got or ''}".strip(": ")]
@@ -154,7 +158,7 @@ class Aie(NpuTarget):
         build.files.update(files)
         build.record(
             "compiled", "vendor-compiler", Path(tools.aiecc).name, took=digests(designs.written),
-            gave=digests(files), status=0, answer=f"{len(designs.texts)} designs",
+            gave=digests(files), status=0, answer=f"{len(designs.texts)} designs", checked=CHECKED,
         )  # fmt: skip
         build.notes.append(f"compiled by {tools.aiecc}")
         return True
@@ -208,6 +212,7 @@ class _Designs:
 
     def __init__(self, base: str, made: dict[Node, Dispatch], legacy: bool) -> None:
         self.made = made
+        self.legacy = legacy
         self.texts: dict[str, str] = {}
         self.files: dict[str, bytes] = {}
         self.written: dict[str, bytes] = {}

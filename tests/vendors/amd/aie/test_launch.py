@@ -25,7 +25,7 @@ def f(p, x):
 def vendor(monkeypatch):
     """A machine with aiecc, XRT and one NPU, none of which is real; what is returned is its pyxrt."""
 
-    def compile_design(tools, stem, files, triple):
+    def compile_design(tools, stem, files, triple, another):
         return {f"{stem}.xclbin": compiled(files[f"{stem}.mlir"].decode()), f"{stem}.insts.bin": bytes(8)}
 
     def with_npu(name):

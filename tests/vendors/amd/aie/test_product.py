@@ -20,6 +20,19 @@ def test_a_design_has_everything_in_one_object():
     assert design.label == "own-model" and design.trace is not None and design.trace.moved["c_out_0"] > 0
 
 
+def test_a_model_that_computes_something_else_earns_no_label(monkeypatch):
+    ones = np.ones((8, 8), np.int8)
+    design = aie.matmul(8, 8, 8)
+    monkeypatch.setattr(aie.model, "run", lambda design, buffers: buffers["c"].fill(7))
+    assert design.run(ones, ones).max() == 7 and design.label == "emitted"
+    floats = aie.matmul(8, 8, 8, dtype="bfloat16")
+    assert floats.run(ones, ones).max() == 7 and floats.label == "emitted"
+    monkeypatch.undo()
+    design.run(ones, ones)
+    floats.run(ones / 3, ones)
+    assert design.label == floats.label == "own-model"
+
+
 @pytest.mark.parametrize(
     ("how", "error", "words"),
     [
