@@ -2,7 +2,7 @@
 
 Takes some minutes: simulators run whole networks. ``--part real`` or ``--part seeded`` leaves the other half of the
 page as it is, ``--only MODEL`` all but one network. ``--check MODEL`` writes nothing and fails if the table's rows of a
-model are not those that come out now (latencies, sizes of vendors' files, and what depends on the processor aside).
+model are not those that come out now (times, sizes of vendors' files, and what depends on the processor aside).
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ The tables of chips have these columns:
   runs the file here. For float results it is relative to the largest. For `intel-npu` and `openvino-cpu` it was
   measured on a processor with VNNI. On others OpenVINO's sums saturate (`tcn`: 12 LSB instead of 4), and the report
   says so.
-- *Latency*: with its source in parentheses. nxjax's own model is a roofline.
+- *Time*: with its source in parentheses. nxjax's own model is a roofline. It has launch and transfers in it, unless
+  it is a time "on the chip".
 - *Label*: see [targets](targets.md).
 
 """
@@ -95,12 +96,12 @@ def row(quantized: Any, float_function: Any, arguments: tuple[Any, ...], target:
     except nx.errors.NxError as error:
         return [target, "", "", "", "", "", " ".join(line.strip() for line in error.what.splitlines()[:2])]
     report, cost = artifact.report, artifact.cost
-    latency = ""
-    # Where some ops are left to the host, the NPU's time is not the whole.
-    for name, words in (("latency", ""), ("npu latency", " on the NPU")):
-        if name in cost and report.on_npu:
-            figure = cost[name]
-            latency = f"{1000 * figure.value:.3g} ms{words} ({figure.basis})"
+    took = ""
+    if cost.time is not None and report.on_npu:
+        name, figure = cost.time
+        # Where some ops are left to the host, or launch and transfers are unknown, it is not the whole.
+        words = {"latency": "", "npu latency": " of the NPU's part", "chip time": " on the chip"}[name]
+        took = f"{1000 * figure.value:.3g} ms{words} ({figure.basis})"
     deviation = "" if artifact.deviation is None else artifact.deviation.short
     placed = f"{report.share:.0%} of {len(report.rows)}, {report.mac_share:.1%} of MACs" if report.on_npu else "host"
     if report.unknown:
@@ -114,7 +115,7 @@ def row(quantized: Any, float_function: Any, arguments: tuple[Any, ...], target:
         placed,
         deviation,
         f"{max(map(len, artifact.files.values())):,}",
-        latency,
+        took,
         f"on the host: {', '.join(host)}" if host else "",
     ]
 
@@ -129,7 +130,7 @@ def section(name: str, description: str, functions: tuple[Any, Any], arguments: 
         print(f"{name} {target}: {time.time() - start:.1f} s {rows[-1][1:]}", flush=True)
     if len({tuple(cells[1:]) for cells in rows}) == 1:
         return "\n".join([*lines, f"No target compiles it: {rows[0][-1]}", ""])
-    lines += ["| target | label | on the NPU | deviation | bytes | latency | notes |", "|---|---|---|---|---|---|---|"]
+    lines += ["| target | label | on the NPU | deviation | bytes | time | notes |", "|---|---|---|---|---|---|---|"]
     return "\n".join([*lines, *("| " + " | ".join(cells) + " |" for cells in rows), ""])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import nxjax as nx
 from nxjax.demo import model
 from nxjax.demo.data import DataSplit
-from nxjax.demo.table import aligned, share
+from nxjax.demo.table import aligned, share, took
 
 # A simulator takes milliseconds a run, whatever the batch.
 SIMULATED = 60
@@ -30,7 +30,7 @@ class TargetRow:
     on_npu: str
     deviation: str
     size: int
-    latency: str
+    time: str
     note: str = ""
     images: int = 0
 
@@ -57,14 +57,13 @@ def target_row(target: Any, quantized: Callable[..., Any], params: Any, data: Da
     report = artifact.report
     on_npu = "host" if artifact.runs_on and not report.on_npu else f"{report.on_npu} of {len(report.rows)} ops"
     deviation = "" if artifact.deviation is None else artifact.deviation.short
-    cost = artifact.cost
-    latency = f"{1e6 * cost['latency'].value:.1f} us ({cost['latency'].basis})" if "latency" in cost else ""
     # Of a package of several files, the one with the weights.
     size = max(map(len, artifact.files.values()))
     note = artifact.runs_on or "; ".join(artifact.notes)
     accuracy = None if not artifact.runs_on else _accuracy(artifact, data, batch)
+    time = took(artifact.cost)
     return TargetRow(
-        target.name, program, artifact.label, accuracy, on_npu, deviation, size, latency, note, len(data.images)
+        target.name, program, artifact.label, accuracy, on_npu, deviation, size, time, note, len(data.images)
     )  # fmt: skip
 
 
@@ -89,11 +88,11 @@ def rows(quantized: Callable[..., Any], params: Any, data: DataSplit) -> Iterabl
 
 def render(table: Sequence[TargetRow]) -> str:
     """The rows as aligned text."""
-    head = ("target", "program", "label", "accuracy", "on the NPU", "deviation", "bytes", "latency", "runs on")
+    head = ("target", "program", "label", "accuracy", "on the NPU", "deviation", "bytes", "time", "runs on")
     body = [
         (
             r.target, r.program, r.label, "" if r.accuracy is None else share(r.accuracy, r.images), r.on_npu,
-            r.deviation, f"{r.size:,}", r.latency, r.note if len(r.note) < 70 else r.note[:67] + "...",
+            r.deviation, f"{r.size:,}", r.time, r.note if len(r.note) < 70 else r.note[:67] + "...",
         )
         for r in table
     ]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 import nxjax as nx
 from nxjax.demo import text
 from nxjax.demo.packaged import packaged
+from nxjax.demo.table import took
 
 LINES = (
     ("The quick brown fox", 22, "DejaVuSans"),
@@ -103,6 +104,6 @@ def _on_chip(quantized: Any, x: Any) -> str:
         artifact = nx.compile(quantized, target=TARGET, verify=False)(x)
     except nx.errors.NxError as error:
         return f"{TARGET}: {error.what}"
-    report, cost = artifact.report, artifact.cost
-    latency = f", {1e3 * cost['latency'].value:.1f} ms ({cost['latency'].basis})" if "latency" in cost else ""
-    return f"{TARGET}: {artifact.label}, {report.on_npu} of {len(report.rows)} ops on the NPU{latency}"
+    report = artifact.report
+    placed = f"{report.on_npu} of {len(report.rows)} ops on the NPU"
+    return ", ".join(filter(None, (f"{TARGET}: {artifact.label}", placed, took(artifact.cost))))

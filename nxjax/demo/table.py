@@ -110,3 +110,18 @@ def aligned(head: Sequence[str], body: Sequence[Sequence[str]], right: Sequence[
 
     rule = "  ".join("-" * w for w in widths)
     return "\n".join([line(head), rule, *map(line, body)])
+
+
+def took(cost: Any) -> str:
+    """How long a run takes by an artifact's figures, and who says so; empty where nobody does.
+
+    >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
+    >>> took(artifact.cost)
+    ''
+    """
+    if cost.time is None:
+        return ""
+    name, figure = cost.time
+    words = {"latency": "", "npu latency": " of the NPU's part", "chip time": " on the chip"}[name]
+    value = f"{1e6 * figure.value:.1f} us" if figure.value < 1e-3 else f"{1e3 * figure.value:.1f} ms"
+    return f"{value}{words} ({figure.basis})"

@@ -47,7 +47,7 @@ class Artifact:
         evidence: what tools did with the files: tool, version, command, status, digests of its input and output bytes,
             answer, time.
         report: where each op runs.
-        cost: latency, memory, bytes; each figure is labelled measured, vendor-estimate or model.
+        cost: times, memory, bytes; each figure is labelled measured, vendor-estimate or model.
         deviation: differences from the exact reference on the example arguments; None if nothing here can run it.
         others: the deviation of other ways to run the files, such as LiteRT's XNNPACK, as on a phone.
         graph: the source of the files; None if that is the program.

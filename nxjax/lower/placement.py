@@ -15,6 +15,9 @@ Basis = Literal["measured", "vendor-estimate", "model"]
 Device = Literal["npu", "tpu", "ipu", "host", "unknown"]
 # On what that rests: the answer of the vendor's own tool, a table of rules, or nothing.
 Said = Literal["vendor", "table", "nobody"]
+# Figures that say how long a run takes, the one that says most of it first: with launch and transfers; of the chip's
+# part of the program with these; or the chip alone.
+TIMES: Final = ("latency", "npu latency", "chip time")
 UNKNOWN: Final = "no tool of the vendor's is here, and no table of what its chip takes"
 
 
@@ -78,7 +81,8 @@ class Figure:
 class Cost(Mapping[str, Figure]):
     """What running once takes: named figures such as latency (s), peak memory (bytes), weights (bytes), cycles.
 
-    ``why`` says why a latency is not among them.
+    A "latency" has launch and transfers in it. "npu latency" is that of a program's part on the chip. "chip time" is
+    the time on the chip alone. ``why`` says why a latency is not among them.
 
     Raises:
         FigureError: a figure that nobody has said; the message says which are known.
@@ -101,6 +105,11 @@ class Cost(Mapping[str, Figure]):
             self.add("latency", seconds(), "s", "measured")
         except Exception as error:  # vendors' runtimes have no class of errors in common
             self.why = f"what was to be timed failed: {type(error).__name__}: {error}"
+
+    @property
+    def time(self) -> tuple[str, Figure] | None:
+        """The figure of `TIMES` that says most of how long a run takes, with its name; None where there is none."""
+        return next(((name, self.figures[name]) for name in TIMES if name in self.figures), None)
 
     def __getitem__(self, name: str) -> Figure:
         found = self.figures.get(name)

@@ -1,4 +1,4 @@
-"""Costs of an architecture on a target, asked of the target's own compiler: cycles, latency, memory, weights.
+"""Costs of an architecture on a target, asked of the target's own compiler: cycles, time, memory, weights.
 
 Nothing is trained for it: the function is quantized on random numbers, since a chip takes nearly as long for any
 weights (Ethos-U reads compressed ones, of which random ones are the longest).
@@ -95,6 +95,9 @@ class Costs(Shown):
         missing = [name for name in self.figures if name not in y]
         if missing:
             raise ParameterError(
-                f"nas: {self.target.name} has no such figure", got=", ".join(missing), expected=", ".join(y)
+                f"nas: {self.target.name} has no such figure",
+                got=", ".join(missing),
+                expected=", ".join(y),
+                fix=artifact.cost.why if "latency" in missing else None,
             )
         return {name: y[name] for name in self.figures} if self.figures else y

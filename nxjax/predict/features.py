@@ -141,8 +141,8 @@ def _modelled(target: str, graph: NpuGraph) -> float | None:
     name = target if target in CHIPS else f"ethos-{getattr(found, 'series', '')}-{getattr(found, 'size', '')}"
     if name not in CHIPS:
         return None
-    cost = estimate(graph, name)
-    return cost["latency"].value if "latency" in cost else None
+    time = estimate(graph, name).time
+    return time[1].value if time is not None else None
 
 
 def _roofline(target: str, y: dict[str, float]) -> float | None:

@@ -182,7 +182,7 @@ def fit(
         progress: show a bar; by default on a terminal or in a notebook.
 
     Raises:
-        ParameterError: fewer than 6 samples, one without a positive time, or a target without latencies.
+        ParameterError: fewer than 6 samples, one without a positive time, or a target without times.
         MissingExtraError: scikit-learn is not installed.
 
     >>> samples = [nx.predict.Sample(f"n{n}", {"runs": 1.0, "macs": 1e6 * n}, None, 1e-4 + 2e-6 * n, "measured")

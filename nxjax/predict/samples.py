@@ -51,8 +51,8 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
     """The times of programs on a target.
 
     Args:
-        target: "cpu" runs each program on this machine; a name from `nx.targets` whose compiler estimates latencies
-            (Ethos-U, TPUs) compiles each.
+        target: "cpu" runs each program on this machine; a name from `nx.targets` whose compiler estimates times on the
+            chip (Ethos-U, TPUs) compiles each.
         programs: name, function and arguments of each.
         progress: show a bar; by default on a terminal or in a notebook.
 
@@ -60,7 +60,7 @@ def gather(target: str, programs: Iterable[Program], *, progress: bool | None = 
     loops of unknown length, and those with any loop on TPUs, whose compiler counts a loop's body once.
 
     Raises:
-        ParameterError: the target has no latency that is measured or from its vendor.
+        ParameterError: the target has no time that is measured or from its vendor.
 
     >>> [sample] = gather("cpu", [("a sum", lambda x: x.sum(), (nx.ones(100),))])
     >>> sample.name, sample.basis, 0 < sample.seconds < 1
@@ -92,7 +92,7 @@ def _measured(fun: Callable[..., Any], args: tuple[Any, ...]) -> tuple[float, Ba
 
     def lasted(calls: int) -> float:
         own, together = time.thread_time(), time.process_time()
-        y = None
+        y: Any = None
         for _ in range(calls):
             y = jitted(*args)
         block_until_ready(y)
@@ -108,12 +108,12 @@ def _estimated(target: str, fun: Callable[..., Any], args: tuple[Any, ...]) -> t
         return None
     if getattr(artifact.analysis, "turns", None) and artifact.analysis.turns.found:
         return None
-    if "latency" not in artifact.cost or artifact.cost["latency"].basis == "model":
+    time = artifact.cost.time
+    if time is None or time[1].basis == "model":
         raise ParameterError(
-            f"predict: {target} has no latency to learn from",
+            f"predict: {target} has no time to learn from",
             got=", ".join(f"{k} ({f.basis})" for k, f in artifact.cost.figures.items()) or "no figures",
-            expected="a latency that is measured, or the vendor's estimate",
+            expected="a time that is measured, or the vendor's estimate",
             fix="give samples of your own to nx.predict.fit, measured on the chip",
         )
-    figure = artifact.cost["latency"]
-    return figure.value, figure.basis
+    return time[1].value, time[1].basis

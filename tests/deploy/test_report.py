@@ -162,7 +162,7 @@ def row(device: str) -> Placement:
 @pytest.mark.parametrize(
     ("figure", "devices", "why"),
     [
-        ("least latency", ["npu"], "is not published; see 'least latency'"),
+        ("chip time", ["npu"], "how long launch and transfers take is not published; see 'chip time'"),
         ("npu latency", ["npu", "host"], "1 of 2 ops run on the host, whose time nobody knows"),
         ("npu latency", ["npu", "unknown"], "1 of 2 ops may not run on the chip"),
         ("file", ["host", "host"], "no op runs on the chip"),

@@ -145,7 +145,7 @@ def test_wrong_use_is_named(tmp_path: Path) -> None:
         predict.fit("cpu", samples(3, added))
     with pytest.raises(ParameterError, match="without a positive time"):
         predict.fit("cpu", [replace(s, seconds=0.0) for s in samples(8, added)])
-    with pytest.raises(ParameterError, match="no latency to learn from"):
+    with pytest.raises(ParameterError, match="no time to learn from"):
         predict.gather("edgetpu", predict.programs(1))
     with pytest.raises(ParameterError, match="no such target"):
         predict.fit("no chip", count=6)

@@ -77,7 +77,7 @@ class Poplar(ProgramTarget):
             build.record("compiled", "vendor-compiler", "popc", status=0, took=digests(files, codelets), answer=said)
         elif popc_here()[0]:
             build.record("failed", "vendor-compiler", "popc", took=digests(files, codelets), answer=said)
-        build.cost.add("latency", model.cycles.seconds, "s", "model")
+        build.cost.add("chip time", model.cycles.seconds, "s", "model")
         build.cost.add("cycles", model.cycles.total, "cycles", "model")
         if not how.compile_only:
             self._run(build, project, made_by_popc, subject)

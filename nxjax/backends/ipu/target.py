@@ -196,7 +196,7 @@ def _runner(engine: IpuEngine, model: CycleModel, program: Program, build: Build
 def _figures(cost: Cost, model: CycleModel, how: BuildOptions) -> None:
     c: CycleCount = model.cycles
     m = model.memory
-    cost.add("latency", c.seconds, "s", "model")
+    cost.add("chip time", c.seconds, "s", "model")
     cost.add("cycles", c.total, "cycles", "model")
     for name in ("compute", "exchange", "sync", "host"):
         cost.add(f"{name} cycles", getattr(c, name), "cycles", "model")

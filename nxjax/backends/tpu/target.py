@@ -156,7 +156,7 @@ def _cost(a: TpuAnalysis) -> Cost:
         cost.why = f"unknown: loop ({'; '.join(a.open_loops)})"
     else:
         if a.optimal_seconds is not None:
-            cost.add("latency", a.optimal_seconds, "s", basis(SECONDS))
+            cost.add("chip time", a.optimal_seconds, "s", basis(SECONDS))
         else:
             cost.why = _untimed(a)
         cost.add("flops", max(a.counts.get(FLOPS, 0.0), 0.0), "FLOP", basis(FLOPS))

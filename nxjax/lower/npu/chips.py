@@ -2,8 +2,8 @@
 
 Announced peaks count a multiply and an add as two operations; here a multiply-accumulate is one. Where a published
 measurement shows what share of the peak products reach, ``share`` is that share; it is 1 where none was found. Where
-what a run costs whatever it computes is not published, ``launch`` is None: the estimate is then the least time that
-products and bytes take, and is called so.
+what a run costs whatever it computes is not published, ``launch`` is None: the estimate is then the time on the chip,
+and is called so.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class ChipLimits:
     link: float = math.inf
     lanes: tuple[int, int] = (1, 1)
     share: float = 1.0
-    launch: float | None = 0.0
+    launch: float | None = None
     per_node: float = 0.0
     source: str = ""
 
@@ -97,25 +97,25 @@ _CHIPS: Final = [
         "arXiv 2512.13282; launch from the manual of Ryzen AI Software",
     ),
     ChipLimits(
-        "hexagon-x-elite", "Qualcomm Hexagon (Snapdragon X Elite)", {"int8": 22.5e12}, 135e9, launch=None,
+        "hexagon-x-elite", "Qualcomm Hexagon (Snapdragon X Elite)", {"int8": 22.5e12}, 135e9,
         source="announced: 45 TOPS int8, 135 GB/s of memory shared with the processor",
     ),
     ChipLimits(
         "intel-npu-3720", "Intel NPU 3 (Meteor Lake)",
-        {"int8": 2 * 2048 * 1.4e9, "float16": 2 * 1024 * 1.4e9}, 120e9, on_chip=4 * _MIB, launch=None,
+        {"int8": 2 * 2048 * 1.4e9, "float16": 2 * 1024 * 1.4e9}, 120e9, on_chip=4 * _MIB,
         source="announced: 2 engines of 2048 int8 MACs a cycle, 11.5 TOPS; memory LPDDR5x-7467 on 128 bits",
     ),
     ChipLimits(
         "intel-npu-4000", "Intel NPU 4 (Lunar Lake)",
-        {"int8": 6 * 2048 * 1.95e9, "float16": 6 * 1024 * 1.95e9}, 136e9, on_chip=9 * _MIB, launch=None,
+        {"int8": 6 * 2048 * 1.95e9, "float16": 6 * 1024 * 1.95e9}, 136e9, on_chip=9 * _MIB,
         source="announced: 6 engines of 2048 int8 MACs a cycle, 48 TOPS; memory LPDDR5x-8533 on 128 bits",
     ),
     ChipLimits(
-        "ane-m1", "Apple Neural Engine (M1)", {"float16": 5.5e12, "int8": 5.5e12}, 68.25e9, launch=None,
+        "ane-m1", "Apple Neural Engine (M1)", {"float16": 5.5e12, "int8": 5.5e12}, 68.25e9,
         source="announced: 11 trillion operations a second, 68.25 GB/s of memory shared with the processor",
     ),
     ChipLimits(
-        "ane-m4", "Apple Neural Engine (M4)", {"float16": 9.5e12, "int8": 19e12}, 120e9, launch=None,
+        "ane-m4", "Apple Neural Engine (M4)", {"float16": 9.5e12, "int8": 19e12}, 120e9,
         source="announced: 38 trillion operations a second (int8; half of it taken for float16), 120 GB/s of memory",
     ),
     *(_ethos("u55", n, 500e6, 0.5e9, "Ethos_U55_High_End_Embedded") for n in (32, 64, 128, 256)),

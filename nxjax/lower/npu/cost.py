@@ -86,8 +86,8 @@ def estimate(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placeme
         placements: one per node; nodes on the host are left out, and the time is then called "npu latency".
 
     Returns:
-        "latency" or "npu latency" (s), or "least latency" where what a run costs besides is unknown; "macs", "weights"
-        (bytes), "peak memory" (bytes of the arena of activations), "traffic" (bytes between chip and memory), and
+        "latency" or "npu latency" (s), or "chip time" where what a launch takes is unknown; "macs", "weights" (bytes),
+        "peak memory" (bytes of the arena of activations), "traffic" (bytes between chip and memory), and
         "parameter cache" (bytes used) where the chip has one. No time where no node is on the chip.
 
     >>> from nxjax.lower.npu.graph import Tensor
@@ -105,7 +105,7 @@ def estimate(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placeme
     seconds = sum(r.seconds for r in rows) + on.per_node * len(rows) + moved / min(on.link, on.bandwidth)
     seconds += on.launch or 0.0
     weights = sum(t.nbytes for t in graph.constants())
-    name = "least latency" if on.launch is None else "latency" if whole else "npu latency"
+    name = "chip time" if on.launch is None else "latency" if whole else "npu latency"
     if rows:
         cost.add(name, seconds, "s", "model")
     cost.add("macs", sum(r.macs for r in rows), "MAC", "model")

@@ -273,7 +273,7 @@ def _answer(written: bytes, model: bytes, log: str, cost: Cost, clock: float, np
     if not calls:
         npu = 0
     if calls:
-        cost.add("npu latency" if host else "latency", cost["cycles"].value / clock, "s", "vendor-estimate")
+        cost.add("chip time", cost["cycles"].value / clock, "s", "vendor-estimate")
     return VelaResult(model, host, reasons, npu, cost, clock)
 
 

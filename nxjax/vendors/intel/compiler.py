@@ -167,12 +167,12 @@ def estimates(said: str) -> Cost:
     """The compiler's figures in what it printed.
 
     >>> str(estimates("Estimated inference latency: 18.73 us in dpu frequency 1850.00 MHz"))
-    'latency: 1.873e-05 s (vendor-estimate)'
+    'chip time: 1.873e-05 s (vendor-estimate)'
     """
     cost = Cost()
     found = _LATENCY.search(said)
     if found:
-        cost.add("latency", float(found[1]) * 1e-6, "s", "vendor-estimate")
+        cost.add("chip time", float(found[1]) * 1e-6, "s", "vendor-estimate")
     for name, pattern in _OPERATIONS.items():
         counted = pattern.search(said)
         if counted:

@@ -8,6 +8,7 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.backends.tpu.hlo import HloModule
 from nxjax.backends.tpu.loops import HloLoops
+from nxjax.lower.placement import TIMES
 
 # Two loops, the inner one's limit carried by the outer one, its counter added to inside of a fusion.
 TEXT = """HloModule nested, is_scheduled=true, entry_computation_layout={(f32[64,64]{1,0})->f32[64,64]{1,0}}
@@ -143,15 +144,15 @@ def test_the_compilers_counts_of_a_loop_are_those_of_its_turns_written_out():
     # A loop moves more: what it carries goes through memory, and each turn reads its own slice of what is scanned.
     said = loop.analysis.compiled.cost
     assert 2 * said["bytes accessed"] < loop.cost["bytes accessed"].value < 5 * said["bytes accessed"]
-    assert flat.cost["latency"].value < loop.cost["latency"].value < 12 * said["optimal_seconds"]
-    assert loop.cost["latency"].basis == "model" and flat.cost["latency"].basis == "vendor-estimate"
+    assert flat.cost["chip time"].value < loop.cost["chip time"].value < 12 * said["optimal_seconds"]
+    assert loop.cost["chip time"].basis == "model" and flat.cost["chip time"].basis == "vendor-estimate"
     assert loop.analysis.roofline.flops == loop.cost["flops"].value > 10 * loop.analysis.compiled.cost["flops"]
     assert any("its counts times the turns: scan" in n and ": 12" in n for n in loop.notes)
     assert "in 12 turns" in str(loop.report)
     grown = lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: jnp.tanh(c @ c), x)
     unknown = nx.compile(grown, target="tpu-v4")(x)
     assert any("unknown length are counted once: while" in n for n in unknown.notes)
-    assert not {"latency", "flops", "bytes accessed", "roofline"} & {*unknown.cost} and "peak memory" in unknown.cost
+    assert not {*TIMES, "flops", "bytes accessed", "roofline"} & {*unknown.cost} and "peak memory" in unknown.cost
     assert unknown.cost.why.startswith("unknown: loop (while")
 
 
@@ -190,7 +191,7 @@ def test_slices_of_stacked_arrays_in_a_loop_count_for_every_turn(how):
     f, inside = STACKED[how]
     x, w = np.ones((128, 128), np.float32), np.random.default_rng(0).normal(size=(200, 128, 128)).astype(np.float32)
     long, short = (nx.compile(f, target="tpu-v4", verify=False)(x, w[:n]) for n in (200, 20))
-    for figure in ("flops", "bytes accessed", "latency"):
+    for figure in ("flops", "bytes accessed", "chip time"):
         assert 9 * inside < long.cost[figure].value / short.cost[figure].value < 11.5, figure
     # All that the compiler counts is found again, once through the loop.
     turns, module = long.analysis.turns, long.analysis.module

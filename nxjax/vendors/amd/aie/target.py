@@ -126,7 +126,7 @@ class Aie(NpuTarget):
         found: list[str] = []
         if made:
             found.append(
-                "cycles and times are those of a model, not measured: 'array time' is the array's own, a latency has "
+                "cycles and times are those of a model, not measured: 'chip time' is the array's own, a latency has "
                 f"{(chip(self.chip).launch or 0.0) * 1e6:.1f} us for each launch besides; the host's own work is not "
                 "in them"
             )
@@ -308,7 +308,7 @@ def _costs(build: Build, made: dict[Node, Dispatch], array: AieArray, launch: fl
     work = sum(op_of(n).macs(n) for n in made)
     whole = all(row.device == "npu" for row in build.placements)
     build.cost.add("latency" if whole else "npu latency", seconds + launch * len(made), "s", "model")
-    build.cost.add("array time", seconds, "s", "model")
+    build.cost.add("chip time", seconds, "s", "model")
     build.cost.add("cycles", total, "cycles", "model")
     build.cost.add("launches", len(made), "", "model")
     if work:
