@@ -43,7 +43,7 @@ def test_the_whole_demo(tmp_path: Path, capsys):
     assert "vendor-compiled" in rows["ethos-u55"] and "5 of 5 ops" in rows["ethos-u55"]
     assert "vendor-simulator" in rows["qualcomm-htp"]
     for target in ("tpu-v4", "tpu-v5e"):
-        assert "vendor-compiled" in rows[target] and "us (vendor-estimate)" in rows[target]
+        assert "vendor-compiled" in rows[target] and "us on the chip (vendor-estimate)" in rows[target]
     # Every accuracy says of how many images it is: all of the test set, whatever the batch.
     assert all(line.count("%") == line.count("% of 359") for line in (*executors.splitlines(), *rows.values())
                if " % " in line and "costs" not in line)  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from typing import Any
@@ -252,6 +253,21 @@ def _at(step: TapeStep) -> str:
 
 
 def _weight(steps: list[TapeStep]) -> float:
-    """About how dear steps are: bytes and operations of their kernels."""
-    costs = [s.kernel.cost() for s in walk(steps) if isinstance(s, CallStep)]
-    return sum(c.flops + c.read + c.written for c in costs) + sum(isinstance(s, HostStep) for s in walk(steps))
+    """About how dear steps are: bytes and operations of their kernels, and a loop of unknown length above all."""
+    total = 0.0
+    for s in steps:
+        match s:
+            case CallStep():
+                c = s.kernel.cost()
+                total += c.flops + c.read + c.written
+            case HostStep():
+                total += 1
+            case RepeatStep() if s.counter.count:
+                total += s.counter.count * _weight(s.body)
+            case WhileStep() if s.turns != 0:
+                total += math.inf if s.turns is None else s.turns * _weight([*s.condition, *s.body])
+            case BranchStep():
+                total += max(map(_weight, s.branches))
+            case _:
+                pass
+    return total

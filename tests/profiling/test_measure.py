@@ -7,6 +7,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax import lax
 from nxjax.errors import ParameterError
 
 
@@ -37,6 +38,43 @@ def test_rows_inside_a_loop_count_their_turns():
     p = nx.profile(lambda x: nx.lax.fori_loop(0, 7, lambda i, c: jnp.sin(c) + i, x))(np.ones(100, np.float32))
     c = nx.cost(lambda x: nx.lax.fori_loop(0, 7, lambda i, c: jnp.sin(c) + i, x))(np.ones(100, np.float32))
     assert [r.calls for r in p.rows] == [r.calls for r in c.rows] or any("while" in n for n in c.notes)
+
+
+W, ROWS = np.ones((32, 32), np.float32), np.ones((8, 32), np.float32)
+layer = lambda c: jnp.tanh(c @ W)
+scanned = lambda n: lambda x: lax.scan(lambda c, _: (layer(c), None), x, None, length=n)[0]
+turned = lambda n: lambda x: lax.fori_loop(0, n, lambda i, c: layer(c), x)
+counted = lambda n: lambda x: lax.while_loop(lambda s: s[0] > 0, lambda s: (s[0] - 1, layer(s[1])), (n, x))[1]
+ended = lambda x: lax.while_loop(lambda c: c.sum() > 1e-3, layer, x)
+nested = lambda x: lax.fori_loop(0, 3, lambda i, c: scanned(5)(c), x)
+batched = lambda f: lambda x: nx.vmap(f)(jnp.stack([x, x]))
+slope = lambda f: nx.grad(lambda x: f(x).sum())
+choice = lambda f, g: lambda x: lax.cond(x.sum() > 0, f, g, x)
+# How often the layer's product is computed; None where data decide.
+TURNS = {
+    "scan": (scanned(10), 10), "fori_loop": (turned(10), 10), "while_loop": (counted(10), 10), "never": (turned(-2), 0),
+    "data": (ended, None), "bound of data": (lambda x: turned(x[0, 0].astype(int))(x), None), "nested": (nested, 15),
+    "nested, data": (lambda x: lax.fori_loop(0, 3, lambda i, c: ended(c), x), None),
+    "nested, triangle": (lambda x: lax.fori_loop(0, 4, lambda i, c: turned(i)(c), x), None),
+    "vmap": (batched(scanned(10)), 20), "vmap of while": (batched(counted(10)), 20),
+    "vmap of data": (batched(ended), None), "vmap of nested": (batched(nested), 30), "first branch": (choice(scanned(7), layer), 7),
+    "second branch": (choice(layer, scanned(7)), 7), "branch in a loop": (choice(lambda x: lax.fori_loop(
+        0, 2, lambda i, c: choice(scanned(7), layer)(c), x), layer), 14),
+    "branch of data": (choice(ended, scanned(7)), None), "other branch of data": (choice(scanned(7), ended), None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", TURNS)
+def test_an_estimate_counts_every_turn_or_says_that_it_cannot(how):
+    f, turns = TURNS[how]
+    found = nx.cost(f)(ROWS)
+    products = sum(r.flops for r in found.rows if r.name.startswith("gem")) / (2 * 8 * 32 * 32)
+    assert bool(found.open_loops) == (turns is None) and (turns is None or products == turns)
+    # A slope has as many turns for each of its loops, there and back; data in a loop of unknown length have no slope.
+    if turns and "while" not in how:
+        back = nx.cost(slope(f))(ROWS)
+        products = sum(r.flops for r in back.rows if r.name.startswith("gem")) / (2 * 8 * 32 * 32)
+        assert not back.open_loops and products % turns == 0 and products >= 2 * turns
 
 
 def test_an_estimate_needs_no_values():

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, final
 
 from nxjax.backends.tpu.hlo import FREE, HloModule, Instruction
@@ -75,6 +76,15 @@ class HloLoop:
 
 
 @final
+@dataclass(frozen=True)
+class _Part:
+    """One run of a computation, and what it runs: how often, which, and whether it is one of these alone."""
+
+    name: str
+    inner: list[tuple[int, list[_Part], bool]]
+
+
+@final
 class HloLoops:
     """The loops of a module.
 
@@ -87,9 +97,8 @@ class HloLoops:
         self.module = module
         self.found: list[HloLoop] = []
         self.times: dict[str, int] = defaultdict(int)
-        self._once: dict[str, int] = defaultdict(int)
         self._bodies = {name: {i.name: i for i in body} for name, body in module.computations.items()}
-        self._visit(module.entry, 1, 1, [])
+        self._whole = self._visit(module.entry, 1, [])
 
     @property
     def known(self) -> bool:
@@ -106,21 +115,29 @@ class HloLoops:
         found = dict(said)
         if not any(loop.turns not in (None, 1) for loop in self.found):
             return found
-        once: dict[str, float] = defaultdict(float)
-        all_turns: dict[str, float] = defaultdict(float)
         inside = self.module.inside
-        for name, runs in self._once.items():
+
+        @cache
+        def own(name: str) -> dict[str, float]:
+            total: dict[str, float] = dict.fromkeys((FLOPS, TRANSCENDENTALS, BYTES, SECONDS), 0.0)
             for i in self.module.computations.get(name, ()):
-                work, moved = _flops(i, self._bodies[name]), 0.0 if name in inside else float(self.traffic(i, name))
-                weights = {
-                    FLOPS: work,
-                    TRANSCENDENTALS: _size(i) if i.opcode in _TRANSCENDENTAL else 0.0,
-                    BYTES: moved,
-                    SECONDS: 0.0 if name in inside else max(self._inner_flops(i, name) / flops, moved / bandwidth),
-                }
-                for key, weight in weights.items():
-                    once[key] += runs * weight
-                    all_turns[key] += self.times[name] * weight
+                total[FLOPS] += _flops(i, self._bodies[name])
+                total[TRANSCENDENTALS] += _size(i) if i.opcode in _TRANSCENDENTAL else 0.0
+                if name not in inside:
+                    moved = float(self.traffic(i, name))
+                    total[BYTES] += moved
+                    total[SECONDS] += max(self._inner_flops(i, name) / flops, moved / bandwidth)
+            return total
+
+        def work(part: _Part, key: str, turned: bool) -> float:
+            total = own(part.name)[key]
+            for turns, parts, choice in part.inner:
+                each = [work(p, key, turned) for p in parts]
+                # The compilers count the dearest branch.
+                total += (turns if turned else 1) * (max(each, default=0.0) if choice else sum(each))
+            return total
+
+        once, all_turns = ({key: work(self._whole, key, t) for key in own(self._whole.name)} for t in (False, True))
         for key in (FLOPS, TRANSCENDENTALS, BYTES, SECONDS):
             # A compiler's number below 0 says that it has none.
             if found.get(key, 0.0) > 0:
@@ -130,11 +147,11 @@ class HloLoops:
 
     # --- what is where ---
 
-    def _visit(self, name: str, once: int, times: int, arguments: Sequence[Value]) -> None:
+    def _visit(self, name: str, times: int, arguments: Sequence[Value]) -> _Part:
+        part = _Part(name, [])
         body = self._bodies.get(name)
         if body is None:
-            return
-        self._once[name] += once
+            return part
         self.times[name] += times
         held: dict[str, Value] = {}
         value = lambda o: self._value(body, o, arguments, held)
@@ -145,14 +162,13 @@ class HloLoops:
                 said = _KNOWN.search(i.attributes)
                 turns = int(said[1]) if said else self._turns(condition, inner, start)
                 self.found.append(HloLoop(i, turns))
-                many = times * (1 if turns is None else turns)
+                many = 1 if turns is None else turns
                 kept = self._kept(inner, start)
-                self._visit(inner, once, many, [kept])
-                self._visit(condition, once, many, [kept])
-            elif i.opcode not in _ELEMENTWISE_BODY:
+                part.inner.append((many, [self._visit(c, times * many, [kept]) for c in (inner, condition)], False))
+            elif i.opcode not in _ELEMENTWISE_BODY and i.called:
                 given = [value(o) for o in i.operands] if i.opcode == "call" else []
-                for called in i.called:
-                    self._visit(called, once, times, given)
+                part.inner.append((1, [self._visit(c, times, given) for c in i.called], i.opcode == "conditional"))
+        return part
 
     def _root(self, name: str) -> Instruction | None:
         return next((i for i in self._bodies.get(name, {}).values() if i.root), None)

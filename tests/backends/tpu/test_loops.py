@@ -156,6 +156,21 @@ def test_the_compilers_counts_of_a_loop_are_those_of_its_turns_written_out():
     assert unknown.cost.why.startswith("unknown: loop (while")
 
 
+@pytest.mark.usefixtures("libtpu")
+def test_of_branches_the_dearest_counts_with_its_turns():
+    """As the compiler counts branches without loops."""
+    x, w = np.ones((64, 64), np.float32), np.ones((64, 64), np.float32)
+    layer = lambda c: jnp.tanh(c @ w)
+    turns = lambda n: lambda x: lax.fori_loop(0, n, lambda i, c: layer(c), x)
+    for f, g in ((turns(7), layer), (layer, turns(7)), (turns(7), turns(5))):
+        made = nx.compile(lambda x, f=f, g=g: lax.cond(x.sum() > 0, f, g, x), target="tpu-v4", verify=False)(x)
+        assert made.cost["flops"].value == pytest.approx(7 * 2 * 64**3, rel=0.05)
+    grown = lambda x: lax.while_loop(lambda c: c.sum() < 9, layer, x)
+    for f, g in ((grown, turns(7)), (turns(7), grown)):
+        made = nx.compile(lambda x, f=f, g=g: lax.cond(x.sum() > 0, f, g, x), target="tpu-v4", verify=False)(x)
+        assert made.cost.time is None and made.cost.why.startswith("unknown: loop")
+
+
 def test_memory_that_is_only_given_is_not_moved():
     """A stacked array outside of a loop would outweigh what the loop does."""
     big = '  %big = f32[1000,64,64]{2,1,0} custom-call(), custom_call_target="AllocateBuffer"\n'
