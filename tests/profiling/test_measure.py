@@ -57,7 +57,8 @@ TURNS = {
     "nested, data": (lambda x: lax.fori_loop(0, 3, lambda i, c: ended(c), x), None),
     "nested, triangle": (lambda x: lax.fori_loop(0, 4, lambda i, c: turned(i)(c), x), None),
     "vmap": (batched(scanned(10)), 20), "vmap of while": (batched(counted(10)), 20),
-    "vmap of data": (batched(ended), None), "vmap of nested": (batched(nested), 30), "first branch": (choice(scanned(7), layer), 7),
+    "vmap of data": (batched(ended), None), "vmap of nested": (batched(nested), 30),
+    "first branch": (choice(scanned(7), layer), 7),
     "second branch": (choice(layer, scanned(7)), 7), "branch in a loop": (choice(lambda x: lax.fori_loop(
         0, 2, lambda i, c: choice(scanned(7), layer)(c), x), layer), 14),
     "branch of data": (choice(ended, scanned(7)), None), "other branch of data": (choice(scanned(7), ended), None),
