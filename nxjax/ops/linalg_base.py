@@ -6,6 +6,7 @@ of values made of ops.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
 
@@ -57,20 +58,26 @@ class MatrixOp(LastAxes):
         return y, (0,) * len(y) if self.multi else 0
 
 
-def map_matrices(
-    function: Callable[[NDArray], Sequence[NDArray]], x: NDArray, outs: Sequence[ArrayType]
-) -> list[NDArray]:
-    """``function`` of each matrix of the batch; NaN where it has no answer."""
-    batch = x.shape[:-2]
-    ys = [np.empty(t.shape, t.dtype) for t in outs]
-    for i in np.ndindex(*batch):
-        try:
-            found = function(x[i])
-        except np.linalg.LinAlgError:
-            found = [np.asarray(np.nan).astype(t.dtype) for t in outs]
-        for y, value in zip(ys, found, strict=True):
-            y[i] = value
-    return ys
+class EachMatrix(MatrixOp):
+    """Its meaning is that of one matrix, for each of the batch."""
+
+    @abstractmethod
+    def one(self, a: NDArray, **params: Any) -> Sequence[NDArray]:
+        """The results for one matrix; `LinAlgError`, where they are NaN."""
+
+    def eval(self, x: NDArray, /, **params: Any) -> Any:
+        out = self.infer(ArrayType(x.shape, x.dtype), **params)
+        types = out if self.multi else (out,)
+        ys = [np.empty(t.shape, t.dtype) for t in types]
+        for i in np.ndindex(*x.shape[:-2]):
+            try:
+                with np.errstate(all="ignore"):
+                    found = self.one(x[i], **params)
+            except np.linalg.LinAlgError:
+                found = [np.asarray(np.nan).astype(t.dtype) for t in types]
+            for y, value in zip(ys, found, strict=True):
+                y[i] = value
+        return tuple(ys) if self.multi else ys[0]
 
 
 def finite(x: NDArray) -> NDArray:
@@ -174,8 +181,8 @@ def along_rows(v: Array, shape: Shape) -> Array:
 
 
 def along_columns(v: Array, shape: Shape) -> Array:
-    """Vectors ``[..., m]`` as every column of ``shape`` (scaling rows)."""
-    return broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(range(len(shape) - 1)))
+    """Vectors ``[..., m]`` as every column of ``shape`` (scaling rows); numbers ``[...]`` everywhere."""
+    return broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(range(v.ndim)))
 
 
 def symmetrized(x: Array) -> Array:

@@ -17,7 +17,7 @@ from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag
 from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
-    MatrixOp,
+    EachMatrix,
     along_columns,
     along_rows,
     column,
@@ -28,7 +28,6 @@ from nxjax.ops.linalg_base import (
     h,
     index,
     loop,
-    map_matrices,
     mm,
     real,
     symmetrized,
@@ -39,7 +38,7 @@ from nxjax.ops.linalg_base import (
 )
 from nxjax.ops.linalg_lu import solve
 from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
@@ -59,7 +58,7 @@ def _gaps(w: Array) -> Array:
 
 
 @final
-class Eigh(MatrixOp):
+class Eigh(EachMatrix):
     """Eigenvectors (columns) and ascending eigenvalues of Hermitian matrices, of which one triangle is read."""
 
     name = "eigh"
@@ -69,13 +68,9 @@ class Eigh(MatrixOp):
         batch, n, _ = self.matrix(x, square=True)
         return x.strong(), ArrayType((*batch, n), dtypes.real_part(x.dtype))
 
-    def eval(self, x: NDArray, /, *, lower: bool) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            finite((np.tril if lower else np.triu)(a))
-            w, v = np.linalg.eigh(a, "L" if lower else "U")
-            return v, w
-
-        v, w = map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower))
+    def one(self, a: NDArray, *, lower: bool) -> Sequence[NDArray]:
+        finite((np.tril if lower else np.triu)(a))
+        w, v = np.linalg.eigh(a, "L" if lower else "U")
         return v, w
 
     def jvp(self, primals: Arrays, tangents: Tangents, *, lower: bool) -> tuple[Any, Any]:
@@ -128,12 +123,10 @@ def _rotate(i: Array, a: Array, v: Array) -> Arrays:
     place = rem(i, like(i, n * n))
     p, q = div(place, like(i, n)), rem(place, like(i, n))
     cp, cq = column(a, p), column(a, q)
-    first = lambda x, j: element(x, j)
-    app, aqq, apq = real(first(cp, p)), real(first(cq, q)), first(cq, p)
-    idle = broadcast_in_dim(lt(p, q), shape=apq.shape, broadcast_dimensions=())
+    app, aqq, apq = real(element(cp, p)), real(element(cq, q)), element(cq, p)
+    idle = along_columns(lt(p, q), apq.shape)
     c, s = rotation(app, aqq, where(idle, apq, zeros(apq.type)))
-    spread = lambda x: broadcast_in_dim(cast(x, a.dtype), shape=cp.shape, broadcast_dimensions=tuple(range(x.ndim)))
-    c, s = spread(c), spread(s)
+    c, s = (along_columns(cast(v, a.dtype), cp.shape) for v in (c, s))
 
     def turned(x: Array, y: Array) -> tuple[Array, Array]:
         """Two columns times the rotation."""
@@ -175,7 +168,7 @@ def ordered(v: Array, order: Array) -> Array:
 
 
 @final
-class Eig(MatrixOp):
+class Eig(EachMatrix):
     """Eigenvalues, then left and right eigenvectors (columns) as asked for, of any square matrices; all complex.
 
     Eigenvectors have norm 1 and a real largest component. ``derivative`` allows to differentiate them, which is right
@@ -191,22 +184,18 @@ class Eig(MatrixOp):
         vectors = ArrayType(x.shape, dtype)
         return (ArrayType(x.shape[:-1], dtype), *(vectors,) * (left + right))
 
-    def eval(self, x: NDArray, /, *, left: bool, right: bool, derivative: bool) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            w, v = np.linalg.eig(finite(a))
-            found = [w]
-            if left:
-                # u^H a = w u^H: the rows of V^-1, if there is one.
-                u = np.linalg.inv(v).conj().swapaxes(-1, -2)
-                u = u / np.linalg.norm(u, axis=0)
-                if np.iscomplexobj(u) and u.size:
-                    top = np.take_along_axis(u, np.argmax(np.abs(u), axis=0)[None], 0)
-                    u = u * (top.conj() / np.abs(top))
-                found.append(u)
-            return [*found, v] if right else found
-
-        types = self.infer(ArrayType(x.shape, x.dtype), left=left, right=right, derivative=derivative)
-        return tuple(map_matrices(one, x, types))
+    def one(self, a: NDArray, *, left: bool, right: bool, derivative: bool) -> Sequence[NDArray]:
+        w, v = np.linalg.eig(finite(a))
+        found = [w]
+        if left:
+            # u^H a = w u^H: the rows of V^-1, if there is one.
+            u = np.linalg.inv(v).conj().swapaxes(-1, -2)
+            u = u / np.linalg.norm(u, axis=0)
+            if np.iscomplexobj(u) and u.size:
+                top = np.take_along_axis(u, np.argmax(np.abs(u), axis=0)[None], 0)
+                u = u * (top.conj() / np.abs(top))
+            found.append(u)
+        return [*found, v] if right else found
 
     def jvp(self, primals: Arrays, tangents: Tangents, *, left: bool, right: bool, derivative: bool) -> tuple[Any, Any]:
         (x,), (tx,) = primals, tangents

@@ -13,7 +13,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError, ShapeError
 from nxjax.ops.base import NDArray, Nondifferentiable
-from nxjax.ops.linalg_base import MatrixOp, map_matrices
+from nxjax.ops.linalg_base import EachMatrix
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -56,7 +56,7 @@ def reduce_hessenberg(a: NDArray, low: int, high: int) -> NDArray:
     return taus
 
 
-class HostMatrixOp(MatrixOp):
+class HostMatrixOp(EachMatrix):
     """Answered by the host, or by LAPACK's routine where XLA has it."""
 
     host_only = True
@@ -87,14 +87,10 @@ class Hessenberg(HostMatrixOp):
             raise ShapeError(f"{self}: the matrix is empty", got=x, expected="[..., n, n] with n > 0")
         return x.strong(), ArrayType((*batch, n - 1), x.dtype)
 
-    def eval(self, x: NDArray, /) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            packed = np.array(a)
-            taus = reduce_hessenberg(packed, 0, len(a))
-            return packed, taus
-
-        with np.errstate(all="ignore"):
-            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype))))
+    def one(self, a: NDArray) -> Sequence[NDArray]:
+        packed = np.array(a)
+        taus = reduce_hessenberg(packed, 0, len(a))
+        return packed, taus
 
 
 @final
@@ -115,12 +111,8 @@ class Tridiagonal(HostMatrixOp):
         off = (*batch, n - 1)
         return x.strong(), ArrayType((*batch, n), real), ArrayType(off, real), ArrayType(off, x.dtype)
 
-    def eval(self, x: NDArray, /, *, lower: bool) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            return _reduce_lower(np.array(a)) if lower else _reduce_upper(np.array(a))
-
-        with np.errstate(all="ignore"):
-            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), lower=lower)))
+    def one(self, a: NDArray, *, lower: bool) -> Sequence[NDArray]:
+        return _reduce_lower(np.array(a)) if lower else _reduce_upper(np.array(a))
 
 
 def _hermitian_of(a: NDArray, lower: bool) -> NDArray:
@@ -177,9 +169,8 @@ class QrPivots(Nondifferentiable, HostMatrixOp):
         batch, _, n = self.matrix(x)
         return (ArrayType((*batch, n), dtypes.int32),)
 
-    def eval(self, x: NDArray, /) -> tuple[NDArray, ...]:
-        with np.errstate(all="ignore"):
-            return tuple(map_matrices(lambda a: [_pivots(np.array(a))], x, self.infer(ArrayType(x.shape, x.dtype))))
+    def one(self, a: NDArray) -> Sequence[NDArray]:
+        return [_pivots(np.array(a))]
 
 
 def _pivots(a: NDArray) -> NDArray:

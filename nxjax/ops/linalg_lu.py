@@ -36,7 +36,7 @@ from nxjax.ops.linalg_base import (
 from nxjax.ops.linalg_triangular import triangular_solve
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import clamp
-from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.shape import reshape
 from nxjax.ops.sort import sort
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents
@@ -114,31 +114,32 @@ def _magnitude(x: NDArray) -> NDArray:
 
 
 def _lu_step(k: Array, a: Array, pivots: Array, permutation: Array) -> Arrays:
-    def spread(v: Array, shape: tuple[int, ...]) -> Array:
-        """A scalar per matrix, over vectors or matrices."""
-        return broadcast_in_dim(v, shape=shape, broadcast_dimensions=tuple(range(v.ndim)))
-
     c = column(a, k)
     size = add(abs_(real_part(c)), abs_(imag(c))) if a.dtype in dtypes.COMPLEX else abs_(c)
     rows = index(c.shape, -1)
-    done = lt(rows, spread(k, c.shape))
+    done = lt(rows, along_columns(k, c.shape))
     p = argmax(where(done, like(size, -1), size), axes=(size.ndim - 1,), index_dtype=dtypes.int32)
-    here, there = position_mask(k, a.shape, -2), eq(index(a.shape, -2), spread(p, a.shape))
+    here, there = position_mask(k, a.shape, -2), eq(index(a.shape, -2), along_columns(p, a.shape))
     first = row(a, k)
     other = reduce_sum(where(there, a, zeros(a.type)), axes=(a.ndim - 2,))
     # Row k last, since p may be k.
     a = where(here, along_rows(other, a.shape), where(there, along_rows(first, a.shape), a))
-    at_k, at_p = position_mask(k, permutation.shape, -1), eq(index(permutation.shape, -1), spread(p, permutation.shape))
+    at_k, at_p = (
+        position_mask(k, permutation.shape, -1),
+        eq(index(permutation.shape, -1), along_columns(p, permutation.shape)),
+    )
     total = lambda mask: reduce_sum(where(mask, permutation, zeros(permutation.type)), axes=(permutation.ndim - 1,))
-    one, two = spread(total(at_k), permutation.shape), spread(total(at_p), permutation.shape)
+    one, two = along_columns(total(at_k), permutation.shape), along_columns(total(at_p), permutation.shape)
     permutation = where(at_k, two, where(at_p, one, permutation))
-    pivots = where(position_mask(k, pivots.shape, -1), spread(p, pivots.shape), pivots)
+    pivots = where(position_mask(k, pivots.shape, -1), along_columns(p, pivots.shape), pivots)
     c = column(a, k)
-    below = gt(rows, spread(k, c.shape))
-    pivot = spread(reduce_sum(where(position_mask(k, c.shape, -1), c, zeros(c.type)), axes=(c.ndim - 1,)), c.shape)
+    below = gt(rows, along_columns(k, c.shape))
+    pivot = along_columns(
+        reduce_sum(where(position_mask(k, c.shape, -1), c, zeros(c.type)), axes=(c.ndim - 1,)), c.shape
+    )
     safe = where(eq(pivot, 0), like(pivot, 1), pivot)
     factors = where(below, div(c, safe), zeros(c.type))
-    after = gt(index(other.shape, -1), spread(k, other.shape))
+    after = gt(index(other.shape, -1), along_columns(k, other.shape))
     update = mul(along_columns(factors, a.shape), along_rows(where(after, other, zeros(other.type)), a.shape))
     packed = along_columns(where(below, factors, c), a.shape)
     return where(position_mask(k, a.shape, -1), packed, sub(a, update)), pivots, permutation
@@ -221,11 +222,10 @@ class LuPivotsToPermutation(Nondifferentiable, MatrixOp):
 
 def _swap(k: Array, y: Array, pivots: Array) -> Arrays:
     last = (y.ndim - 1,)
-    spread = lambda v: broadcast_in_dim(v, shape=y.shape, broadcast_dimensions=tuple(range(v.ndim)))
     p = reduce_sum(where(position_mask(k, pivots.shape, -1), pivots, zeros(pivots.type)), axes=last)
     p = clamp(constant(0, p.dtype), p, constant(y.shape[-1] - 1, p.dtype))
-    at_k, at_p = position_mask(k, y.shape, -1), eq(index(y.shape, -1), spread(p))
-    one, two = (spread(reduce_sum(where(mask, y, zeros(y.type)), axes=last)) for mask in (at_k, at_p))
+    at_k, at_p = position_mask(k, y.shape, -1), eq(index(y.shape, -1), along_columns(p, y.shape))
+    one, two = (along_columns(reduce_sum(where(m, y, zeros(y.type)), axes=last), y.shape) for m in (at_k, at_p))
     return where(at_k, two, where(at_p, one, y)), pivots
 
 

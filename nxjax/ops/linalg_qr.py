@@ -39,7 +39,6 @@ from nxjax.ops.linalg_base import (
 from nxjax.ops.linalg_lu import solve
 from nxjax.ops.linalg_triangular import triangular_solve
 from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.shape import broadcast_in_dim
 from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents
@@ -74,12 +73,9 @@ def _reflect(k: Array, a: Array, taus: Array) -> Arrays:
     """Make column k zero below the diagonal (LAPACK's larfg and larf)."""
     last = (a.ndim - 2,)
 
-    def spread(v: Array, x: Array) -> Array:
-        return broadcast_in_dim(v, shape=x.shape, broadcast_dimensions=tuple(range(v.ndim)))
-
     c = column(a, k)
     rows = index(c.shape, -1)
-    here, below = position_mask(k, c.shape, -1), gt(rows, spread(k, c))
+    here, below = position_mask(k, c.shape, -1), gt(rows, along_columns(k, c.shape))
     zero = zeros(c.type)
     tail = where(below, c, zero)
     alpha = reduce_sum(where(here, c, zero), axes=last)
@@ -95,16 +91,16 @@ def _reflect(k: Array, a: Array, taus: Array) -> Arrays:
     wide = where(idle, one, cast(beta, a.dtype))
     tau = where(idle, zeros(alpha.type), div(sub(wide, alpha), wide))
     scale = where(idle, one, sub(alpha, wide))
-    v = add(div(tail, spread(scale, tail)), where(here, like(c, 1), zero))
+    v = add(div(tail, along_columns(scale, tail.shape)), where(here, like(c, 1), zero))
     # a - tau^* v (v^H a), for the columns after k.
     inner = reduce_sum(mul(along_columns(conj(v), a.shape), a), axes=(a.ndim - 2,))
-    factor = mul(spread(conj(tau), v), v)
-    later = gt(index(inner.shape, -1), spread(k, inner))
+    factor = mul(along_columns(conj(tau), v.shape), v)
+    later = gt(index(inner.shape, -1), along_columns(k, inner.shape))
     update = mul(along_columns(factor, a.shape), along_rows(where(later, inner, zeros(inner.type)), a.shape))
     a = sub(a, update)
-    corner = spread(where(idle, alpha, cast(beta, a.dtype)), c)
+    corner = along_columns(where(idle, alpha, cast(beta, a.dtype)), c.shape)
     packed = where(below, v, where(here, corner, column(a, k)))
-    return with_column(a, k, packed), where(position_mask(k, taus.shape, -1), spread(tau, taus), taus)
+    return with_column(a, k, packed), where(position_mask(k, taus.shape, -1), along_columns(tau, taus.shape), taus)
 
 
 # Reflectors that the meaning applies at once, as products of matrices.
@@ -165,12 +161,11 @@ class HouseholderProduct(MatrixOp):
 def _apply(k: Array, q: Array, packed: Array, taus: Array) -> Array:
     """Reflector k applied to q."""
     c = column(packed, k)
-    spread = lambda v: broadcast_in_dim(v, shape=c.shape, broadcast_dimensions=tuple(range(v.ndim)))
-    below = gt(index(c.shape, -1), spread(k))
+    below = gt(index(c.shape, -1), along_columns(k, c.shape))
     v = where(position_mask(k, c.shape, -1), like(c, 1), where(below, c, zeros(c.type)))
     inner = reduce_sum(mul(along_columns(conj(v), q.shape), q), axes=(q.ndim - 2,))
     tau = reduce_sum(where(position_mask(k, taus.shape, -1), taus, zeros(taus.type)), axes=(taus.ndim - 1,))
-    return sub(q, mul(along_columns(mul(spread(tau), v), q.shape), along_rows(inner, q.shape)))
+    return sub(q, mul(along_columns(mul(along_columns(tau, v.shape), v), q.shape), along_rows(inner, q.shape)))
 
 
 @final

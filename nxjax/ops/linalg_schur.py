@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.ops.base import NDArray
-from nxjax.ops.linalg_base import finite, map_matrices
+from nxjax.ops.linalg_base import finite
 from nxjax.ops.linalg_hessenberg import HostMatrixOp, moderate, reduce_hessenberg, reflector, with_one
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
@@ -36,12 +36,8 @@ class Schur(HostMatrixOp):
         self.matrix(x, square=True)
         return (x.strong(),) * (2 if vectors else 1)
 
-    def eval(self, x: NDArray, /, *, vectors: bool) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            return factorize(a)[: 2 if vectors else 1]
-
-        with np.errstate(all="ignore"):
-            return tuple(map_matrices(one, x, self.infer(ArrayType(x.shape, x.dtype), vectors=vectors)))
+    def one(self, a: NDArray, *, vectors: bool) -> Sequence[NDArray]:
+        return factorize(a)[: 2 if vectors else 1]
 
 
 def factorize(x: NDArray) -> tuple[NDArray, NDArray]:

@@ -13,7 +13,7 @@ from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, le, lt
 from nxjax.ops.convert import cast
 from nxjax.ops.linalg_base import (
-    MatrixOp,
+    EachMatrix,
     along_columns,
     along_rows,
     column,
@@ -24,7 +24,6 @@ from nxjax.ops.linalg_base import (
     finite,
     h,
     loop,
-    map_matrices,
     mm,
     real,
     sub_columns,
@@ -34,7 +33,7 @@ from nxjax.ops.linalg_base import (
 from nxjax.ops.linalg_eigen import SWEEPS, ascending, ordered, rotation
 from nxjax.ops.linalg_qr import qr
 from nxjax.ops.reduce import reduce_max, reduce_sum
-from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.shape import reshape
 from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents
@@ -42,7 +41,7 @@ from nxjax.trace.types import ArrayType
 
 
 @final
-class Svd(MatrixOp):
+class Svd(EachMatrix):
     """x = U diag(s) V^H: descending s, then U and V^H if ``compute_uv``; square ones if ``full_matrices``."""
 
     name = "svd"
@@ -60,15 +59,11 @@ class Svd(MatrixOp):
             ArrayType((*batch, n if full_matrices else k, n), x.dtype),
         )
 
-    def eval(self, x: NDArray, /, *, full_matrices: bool, compute_uv: bool) -> tuple[NDArray, ...]:
-        def one(a: NDArray) -> Sequence[NDArray]:
-            if not compute_uv:
-                return [np.linalg.svd(finite(a), compute_uv=False)]
-            u, s, vh = np.linalg.svd(finite(a), full_matrices=full_matrices)
-            return s, u, vh
-
-        types = self.infer(ArrayType(x.shape, x.dtype), full_matrices=full_matrices, compute_uv=compute_uv)
-        return tuple(map_matrices(one, x, types))
+    def one(self, a: NDArray, *, full_matrices: bool, compute_uv: bool) -> Sequence[NDArray]:
+        if not compute_uv:
+            return [np.linalg.svd(finite(a), compute_uv=False)]
+        u, s, vh = np.linalg.svd(finite(a), full_matrices=full_matrices)
+        return s, u, vh
 
     def jvp(self, primals: Arrays, tangents: Tangents, *, full_matrices: bool, compute_uv: bool) -> tuple[Any, Any]:
         (x,), (tx,) = primals, tangents
@@ -147,15 +142,12 @@ def _rotate_columns(i: Array, a: Array, v: Array) -> Arrays:
     x, y = column(a, p), column(a, q)
     dot = lambda z, w: reduce_sum(mul(conj(z), w), axes=(z.ndim - 1,))
     apq = dot(x, y)
-    active = broadcast_in_dim(lt(p, q), shape=apq.shape, broadcast_dimensions=())
+    active = along_columns(lt(p, q), apq.shape)
     c, s = rotation(real(dot(x, x)), real(dot(y, y)), where(active, apq, zeros(apq.type)))
 
     def columns(m: Array) -> Array:
         first, second = column(m, p), column(m, q)
-        spread = lambda z: broadcast_in_dim(
-            cast(z, m.dtype), shape=first.shape, broadcast_dimensions=tuple(range(z.ndim))
-        )
-        cosine, sine = spread(c), spread(s)
+        cosine, sine = (along_columns(cast(v, m.dtype), first.shape) for v in (c, s))
         turned = sub(mul(first, cosine), mul(second, conj(sine)))
         return with_column(with_column(m, p, turned), q, add(mul(first, sine), mul(second, cosine)))
 
@@ -170,9 +162,7 @@ def _singular(a: Array, v: Array) -> tuple[Array, Array, Array]:
     s = reshape(ordered(reshape(s, shape=(*s.shape[:-1], 1, s.shape[-1])), order), shape=s.shape)
     # What is zero but for rounding leaves its column of U open: take those of Q, which are orthogonal to the others.
     rounding = float(dtypes.float_info(s.dtype).eps) * a.shape[-2]
-    top = broadcast_in_dim(
-        reduce_max(s, axes=(s.ndim - 1,)), shape=s.shape, broadcast_dimensions=tuple(range(s.ndim - 1))
-    )
+    top = along_columns(reduce_max(s, axes=(s.ndim - 1,)), s.shape)
     zero = le(s, mul(top, like(top, rounding)))
     u = where(
         along_rows(zero, a.shape), zeros(a.type), div(a, along_rows(cast(where(zero, like(s, 1), s), a.dtype), a.shape))

@@ -10,7 +10,7 @@ import numpy as np
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import mul, neg, sub
 from nxjax.ops.base import Differentiable, NDArray, Tangent, equal_dtypes, like, move_batch
-from nxjax.ops.linalg_base import MatrixOp, conj, eye, map_matrices, mm, t, tril, triu
+from nxjax.ops.linalg_base import EachMatrix, MatrixOp, conj, eye, mm, t, tril, triu
 from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
@@ -118,7 +118,7 @@ class TriangularSolve(Differentiable, MatrixOp):
 
 
 @final
-class Cholesky(Differentiable, MatrixOp):
+class Cholesky(Differentiable, EachMatrix):
     """The lower triangular L with L L^H = x.
 
     Reads the lower triangle of x only, which is Hermitian; gives NaN where it is not positive definite.
@@ -131,8 +131,10 @@ class Cholesky(Differentiable, MatrixOp):
         return x
 
     def eval(self, x: NDArray, /) -> NDArray:
-        (y,) = map_matrices(lambda a: [np.linalg.cholesky(a)], x, [ArrayType(x.shape, x.dtype)])
-        return np.tril(y)
+        return np.tril(super().eval(x))
+
+    def one(self, a: NDArray) -> Sequence[NDArray]:
+        return [np.linalg.cholesky(a)]
 
     def tangents(self, y: Array, x: Array, /) -> Sequence[Tangent | None]:
         # Murray (2016), "Differentiation of the Cholesky decomposition": dL = L phi(L^-1 dx L^-H), where phi takes the
