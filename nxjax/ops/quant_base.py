@@ -8,11 +8,11 @@ clamped (Bengio et al. 2013, "Estimating or propagating gradients through stocha
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple, final
 
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, check_dtype, require
-from nxjax.ops.quant_grid import ROUNDINGS, Grid
+from nxjax.ops.quant_grid import ROUNDINGS, Grid, Rounding
 from nxjax.ops.quant_traced import from_stored, grid_integers, straight_through
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Op, Tangents
@@ -21,6 +21,16 @@ from nxjax.trace.types import ArrayType
 # What values are stored as between ops; weights have dtypes of their own.
 STORED: Final = (dtypes.int4, dtypes.int8, dtypes.uint8, dtypes.int16)
 FLOAT32 = frozenset((dtypes.float32,))
+
+
+@final
+class Output(NamedTuple):
+    """Where results go: their grid, the clamp in stored integers, and how rescaling rounds."""
+
+    grid: Grid
+    lo: int
+    hi: int
+    rounding: Rounding
 
 
 class QuantizedOp(Op):
@@ -59,6 +69,11 @@ class QuantizedOp(Op):
     def limits(self, **params: Any) -> tuple[int, int]:
         """The clamp in stored integers of the result."""
         return (params["lo"], params["hi"]) if "lo" in params else params[self.result].limits
+
+    def output(self, params: dict[str, Any]) -> tuple[Output, dict[str, Any]]:
+        """Where results go, and the other parameters."""
+        names = (self.result, "lo", "hi", "rounding")
+        return Output(*(params[n] for n in names)), {n: v for n, v in params.items() if n not in names}
 
     def eval(self, *xs: NDArray, **params: Any) -> NDArray:
         n = len(self.operands)

@@ -36,20 +36,8 @@ class _Binary(QuantizedOp, Elementwise):
         equal_shapes(self, x, y)
         return x.strong()
 
-    def exact(
-        self,
-        p: NDArray,
-        q: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        out_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
-    ) -> NDArray:
-        return type(self).kernel(p, x_grid, q, y_grid, out_grid, lo, hi, rounding)
+    def exact(self, p: NDArray, q: NDArray, /, *, x_grid: Grid, y_grid: Grid, **params: Any) -> NDArray:
+        return type(self).kernel(p, x_grid, q, y_grid, *self.output(params)[0])
 
     def traced(
         self, p: Array, q: Array, /, *, x_grid: Grid, y_grid: Grid, out_grid: Grid, lo: int, hi: int, rounding: Rounding

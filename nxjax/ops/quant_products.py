@@ -29,7 +29,7 @@ from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, fre
 from nxjax.ops.fake_quantize import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
-from nxjax.ops.quant_base import QuantizedOp, sum_tangents
+from nxjax.ops.quant_base import Output, QuantizedOp, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
@@ -89,17 +89,9 @@ def largest_centred(grid: Grid) -> int:
     return max(grid.zero_point - low, high - grid.zero_point)
 
 
-def sums_to_grid(
-    summed: Array,
-    real: Array,
-    over: Callable[[Array], Array],
-    y_grid: Grid,
-    lo: int,
-    hi: int,
-    rounding: Rounding,
-    kind: Kind,
-) -> Array:
+def sums_to_grid(summed: Array, real: Array, over: Callable[[Array], Array], out: Output, kind: Kind) -> Array:
     """`fixed.product.requantize_products` in ops: int64 sums times ``real``, which ``over`` repeats over them."""
+    y_grid, lo, hi, rounding = out
     if kind == "dense" and rounding == "double":
         summed = summed if y_grid.dtype == dtypes.int16 else wrap_int32(summed)
         scaled = mul(cast(summed, dtypes.float64), over(real))
@@ -121,28 +113,16 @@ class WeightedProduct(QuantizedOp):
     kind: ClassVar[Kind]
 
     def exact(
-        self,
-        q: NDArray,
-        w: NDArray,
-        w_scale: NDArray,
-        b: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        lo: int,
-        hi: int,
-        w_dtype: DType,
-        rounding: Rounding,
-        **params: Any,
+        self, q: NDArray, w: NDArray, w_scale: NDArray, b: NDArray, /, *, x_grid: Grid, w_dtype: DType, **params: Any
     ) -> NDArray:
+        out, params = self.output(params)
         centred = (q.astype(np.int32) - x_grid.zero_point).astype(np.int16)
         acc = self.product(centred, weight_integers(w, w_scale, w_dtype).astype(np.int16), **params)
         scale, shape = self.row(w_scale, b.shape, acc.ndim, **params)
         acc = acc + stored_bias(b.reshape(shape), x_grid, scale)
-        if y_grid.dtype != dtypes.int16:
+        if out.grid.dtype != dtypes.int16:
             acc = wrap32(acc)
-        return requantize_products(acc, x_grid.scale, scale, y_grid, lo, hi, rounding, self.kind)  # pyright: ignore[reportArgumentType]
+        return requantize_products(acc, x_grid.scale, scale, *out, self.kind)  # pyright: ignore[reportArgumentType]
 
     def traced(
         self,
@@ -165,13 +145,14 @@ class WeightedProduct(QuantizedOp):
         real = _factor(x_grid, y_grid, row)
         bias = _traced_bias(b, x_grid, row)
         over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
-        return sums_to_grid(add(acc, over(bias)), real, over, y_grid, lo, hi, rounding, self.kind)
+        return sums_to_grid(add(acc, over(bias)), real, over, Output(y_grid, lo, hi, rounding), self.kind)
 
     def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals
         tx, tw, _, tb = tangents
         snapped, tw = quantize_weight.jvp((w, w_scale), (tw, None), dtype=w_dtype)
-        numbers = {k: v for k, v in params.items() if k not in ("x_grid", "y_grid", "lo", "hi", "rounding")}
+        _, numbers = self.output(params)
+        del numbers["x_grid"]
         parts = [
             None if tx is None else self.plain(tx, snapped, **numbers),
             None if tw is None else self.plain(x, tw, **numbers),
@@ -470,24 +451,11 @@ class QMatmul(QuantizedOp):
         self.check(x, y, **params)
         return dot_general.infer(x, y, dimension_numbers=dimension_numbers).strong()
 
-    def exact(
-        self,
-        p: NDArray,
-        q: NDArray,
-        /,
-        *,
-        x_grid: Grid,
-        y_grid: Grid,
-        out_grid: Grid,
-        lo: int,
-        hi: int,
-        rounding: Rounding,
-        dimension_numbers: DotDimensionNumbers,
-    ) -> NDArray:
+    def exact(self, p: NDArray, q: NDArray, /, *, x_grid: Grid, y_grid: Grid, **params: Any) -> NDArray:
+        out, numbers = self.output(params)
         left, right = ((v.astype(np.int32) - g.zero_point).astype(np.int16) for v, g in ((p, x_grid), (q, y_grid)))
-        acc = dot_general.eval(left, right, dimension_numbers=dimension_numbers, preferred_element_type=dtypes.int64)
-        scales = x_grid.scale, y_grid.scale
-        return requantize_products(acc, *scales, out_grid, lo, hi, rounding, "matmul")  # pyright: ignore[reportArgumentType]
+        acc = dot_general.eval(left, right, preferred_element_type=dtypes.int64, **numbers)
+        return requantize_products(acc, x_grid.scale, y_grid.scale, *out, "matmul")  # pyright: ignore[reportArgumentType]
 
     def traced(
         self,
