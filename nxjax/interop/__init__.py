@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nxjax.trace.lazy import homes as _homes
 from nxjax.trace.lazy import lazy as _lazy
+from nxjax.trace.lazy import module_of_name as _homes
 
 if TYPE_CHECKING:
     from nxjax.interop.alias import Alias as Alias
@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from nxjax.interop.jax import to_jax as to_jax
     from nxjax.interop.onnx import OnnxFunction as OnnxFunction
     from nxjax.interop.onnx import from_onnx as from_onnx
-    from nxjax.stablehlo import StablehloFunction as StablehloFunction
-    from nxjax.stablehlo import from_stablehlo as from_stablehlo
     from nxjax.interop.tflite import TFLiteFunction as TFLiteFunction
     from nxjax.interop.tflite import from_tflite as from_tflite
     from nxjax.interop.torch import TorchFunction as TorchFunction
@@ -30,6 +28,8 @@ if TYPE_CHECKING:
     from nxjax.interop.weights import load_npz as load_npz
     from nxjax.interop.weights import load_safetensors as load_safetensors
     from nxjax.interop.weights import load_torch as load_torch
+    from nxjax.stablehlo import StablehloFunction as StablehloFunction
+    from nxjax.stablehlo import from_stablehlo as from_stablehlo
 
 # One format needs none of the others.
 _FILES = {

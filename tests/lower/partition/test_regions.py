@@ -30,7 +30,9 @@ def random_cut(program, rng):
 
 
 def same(a, b):
-    return all(x.numpy().tobytes() == y.numpy().tobytes() and x.type.typematch(y.type) for x, y in zip(a, b, strict=True))
+    return all(
+        x.numpy().tobytes() == y.numpy().tobytes() and x.type.typematch(y.type) for x, y in zip(a, b, strict=True)
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
