@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Tracer
@@ -153,7 +154,7 @@ def check_error(error: Error) -> None:
     for _ in range(failed.ndim):  # of a batch, the first that failed
         failed, *values = _rules.first_failed_rows([failed, *values])
     site = CheckSite(FailedCheckError, "", tuple(x.type.strong() for x in values), None, None, sites)
-    _emit(_rules.not_(failed), values, site, False)
+    _emit(ops.not_(failed), values, site, False)
 
 
 def checkify(f: Callable[..., Any], errors: frozenset[ErrorCategory] = user_checks) -> Callable[..., Any]:

@@ -11,16 +11,10 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.documented import example, shown
 from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
-from nxjax.ops.arithmetic import mul, sub
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import require
-from nxjax.ops.bitwise import and_
-from nxjax.ops.compare import ge, lt
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.create import iota
-from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import DotNumbersLike, PrecisionLike, canonical_precision
 from nxjax.ops.fft import FftType
-from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
@@ -77,7 +71,7 @@ def dot_general(
         if preferred_element_type is not None and dtypes.as_dtype(preferred_element_type) in dtypes.INTEGER:
             # Integers beside floats, summed as integers: the floats are cut to them first, a choice that JAX made.
             dtype = dtypes.as_dtype(preferred_element_type)
-        x, y = (v if v.dtype == dtype else convert_element_type(v, dtype=dtype) for v in (x, y))
+        x, y = (v if v.dtype == dtype else ops.convert_element_type(v, dtype=dtype) for v in (x, y))
     try:
         (xc, yc), (xb, yb) = dimension_numbers
         numbers = ((_axes(xc), _axes(yc)), (_axes(xb), _axes(yb)))
@@ -89,10 +83,11 @@ def dot_general(
         ) from None
     wanted = None if preferred_element_type is None else dtypes.as_dtype(preferred_element_type)
     if wanted is not None and wanted != x.dtype and x.dtype == dtypes.bool_:
-        x, y = (convert_element_type(v, dtype=wanted) for v in (x, y))  # truth values are counted, not joined by "or"
+        # Truth values are counted, not joined by "or".
+        x, y = (ops.convert_element_type(v, dtype=wanted) for v in (x, y))
     if wanted is not None and not _holds(wanted, x.dtype):
         z = dot_ops.dot_general(x, y, dimension_numbers=numbers, precision=canonical_precision(precision))
-        return convert_element_type(z, dtype=wanted)
+        return ops.convert_element_type(z, dtype=wanted)
     return dot_ops.dot_general(
         x, y, dimension_numbers=numbers, precision=canonical_precision(precision), preferred_element_type=wanted
     )
@@ -186,14 +181,15 @@ def ragged_dot(
             expected="[m, k], [groups, k, n] and [groups]",
         )
     m, (groups, k, _) = x.shape[0], y.shape
-    ends = cumsum(sizes, axis=0)
-    starts, ends = (broadcast_in_dim(v, shape=(m, groups), broadcast_dimensions=(1,)) for v in (sub(ends, sizes), ends))
-    row = iota(dtype=sizes.dtype, shape=(m, groups), dimension=0)
-    member = convert_element_type(and_(ge(row, starts), lt(row, ends)), dtype=x.dtype)
+    ends = ops.cumsum(sizes, axis=0)
+    starts = ops.sub(ends, sizes)
+    starts, ends = (ops.broadcast_in_dim(v, shape=(m, groups), broadcast_dimensions=(1,)) for v in (starts, ends))
+    row = ops.iota(dtype=sizes.dtype, shape=(m, groups), dimension=0)
+    member = ops.convert_element_type(ops.and_(ops.ge(row, starts), ops.lt(row, ends)), dtype=x.dtype)
     shape = (m, groups, k)
-    spread = mul(
-        broadcast_in_dim(member, shape=shape, broadcast_dimensions=(0, 1)),
-        broadcast_in_dim(x, shape=shape, broadcast_dimensions=(0, 2)),
+    spread = ops.mul(
+        ops.broadcast_in_dim(member, shape=shape, broadcast_dimensions=(0, 1)),
+        ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=(0, 2)),
     )
     return dot_general(spread, y, (((1, 2), (0, 1)), ((), ())), precision, preferred_element_type)
 
@@ -224,7 +220,7 @@ def fft(x: ArrayLike, fft_type: FftType | str, fft_lengths: Sequence[int]) -> Ar
         wide = dtypes.to_inexact(dtype)
         dtype = (wide if dtypes.bit_width(wide) >= 32 else dtypes.float32) if real else dtypes.complex_of(wide)
     if dtype != value.dtype:
-        value = convert_element_type(value, dtype=dtype)
+        value = ops.convert_element_type(value, dtype=dtype)
     try:
         lengths = _axes(fft_lengths)
     except TypeError:

@@ -17,13 +17,9 @@ from nxjax.numpy.promotion import convert
 from nxjax.ops import indexing, slicing
 from nxjax.ops import scatter as scatters
 from nxjax.ops import shape as shapes
-from nxjax.ops.arithmetic import add
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import check_axis, constant
-from nxjax.ops.compare import gt, lt
-from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode, ModeLike, ScatterDimensionNumbers
-from nxjax.ops.reduce import reduce_max
-from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.array import as_value
@@ -114,7 +110,7 @@ def _from_the_end(s: Array, n: int) -> Array:
     """A start index, with ``n`` added if it is negative."""
     if s.dtype not in dtypes.SIGNED or s.shape or (not isinstance(s, Tracer) and s.numpy() >= 0):
         return s
-    return select_n(lt(s, constant(0, s.dtype)), s, add(s, constant(n, s.dtype)))
+    return ops.select_n(ops.lt(s, constant(0, s.dtype)), s, ops.add(s, constant(n, s.dtype)))
 
 
 def dynamic_slice(
@@ -410,13 +406,13 @@ def scatter_apply(
         z = as_value(func(y), "scatter_apply")
         if z.shape != x.shape:
             raise ShapeError("scatter_apply: the function changes the shape", got=z.type, expected=x.type)
-        return z if z.dtype == x.dtype else convert_element_type(z, dtype=x.dtype)
+        return z if z.dtype == x.dtype else ops.convert_element_type(z, dtype=x.dtype)
 
     if unique_indices:
-        return select_n(gt(times, constant(0, times.dtype, x.shape)), x, applied(x))
+        return ops.select_n(ops.gt(times, constant(0, times.dtype, x.shape)), x, applied(x))
 
     def step(i: Any, y: Array) -> Array:
-        due = gt(times, shapes.broadcast_in_dim(as_value(i), shape=x.shape, broadcast_dimensions=()))
-        return select_n(due, y, applied(y))
+        due = ops.gt(times, shapes.broadcast_in_dim(as_value(i), shape=x.shape, broadcast_dimensions=()))
+        return ops.select_n(due, y, applied(y))
 
-    return fori_loop(constant(0, times.dtype), reduce_max(times, axes=tuple(range(x.ndim))), step, x)
+    return fori_loop(constant(0, times.dtype), ops.reduce_max(times, axes=tuple(range(x.ndim))), step, x)

@@ -11,16 +11,10 @@ from nxjax.errors import ShapeError
 from nxjax.lax._operands import broadcast_scalar
 from nxjax.lax.convolution import padtype_to_pads, pairs, sizes
 from nxjax.numpy.promotion import convert
+from nxjax.ops import vocabulary as ops
 from nxjax.ops import window
-from nxjax.ops.arithmetic import add, max, min
 from nxjax.ops.base import constant, require
-from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.conv import dilated
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import pad
-from nxjax.ops.slicing import slice as slice_
 from nxjax.ops.window import Windows
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import PyTree
@@ -77,7 +71,7 @@ def reduce_window(
                 f"{name}: operands have one shape and their initial values are scalars", got=f"{x.type}, {init.type}"
             )
     inits = [
-        i if i.dtype == x.dtype else convert_element_type(i, dtype=x.dtype) for x, i in zip(xs, inits, strict=True)
+        i if i.dtype == x.dtype else ops.convert_element_type(i, dtype=x.dtype) for x, i in zip(xs, inits, strict=True)
     ]
     window_sizes = sizes(window_dimensions, len(shape), name, "window_dimensions")
     strides = sizes(window_strides, len(shape), name, "window_strides")
@@ -153,7 +147,7 @@ def _monoid(
     """The reduction by an op, where ``computation`` is one that has it."""
     kind = _name_of(computation, treedef, ArrayType((), x.dtype))
     if kind in ("max", "min") and x.dtype not in dtypes.COMPLEX:
-        op, combine = (window.reduce_window_max, max) if kind == "max" else (window.reduce_window_min, min)
+        op, combine = (window.reduce_window_max, ops.max) if kind == "max" else (window.reduce_window_min, ops.min)
         y = op(x, **params)
         return (
             y
@@ -162,7 +156,7 @@ def _monoid(
         )
     if kind == "add" and x.dtype in dtypes.NUMBER:
         y = window.reduce_window_sum(x, **params)
-        return y if _is_constant(init, 0) else convert(add(y, broadcast_scalar(init, y.shape)), x.dtype)
+        return y if _is_constant(init, 0) else convert(ops.add(y, broadcast_scalar(init, y.shape)), x.dtype)
     return None
 
 
@@ -183,16 +177,16 @@ def _by_doubling(
     ys = xs
     if any(c != (0, 0, 0) for c in config):
         corner = {"start_indices": (0,) * len(config), "limit_indices": (1,) * len(config)}
-        fill = (reshape(slice_(x, **corner), shape=()) for x in xs)
-        ys = [pad(x, v, padding_config=config) for x, v in zip(xs, fill, strict=True)]
+        fill = (ops.reshape(ops.slice(x, **corner), shape=()) for x in xs)
+        ys = [ops.pad(x, v, padding_config=config) for x, v in zip(xs, fill, strict=True)]
         here, nothing = constant(True, dtypes.bool_, xs[0].shape), constant(False, dtypes.bool_)
-        ys.append(pad(here, nothing, padding_config=config))
+        ys.append(ops.pad(here, nothing, padding_config=config))
 
     def computed(a: list[Array], b: list[Array]) -> list[Array]:
         shape = a[0].shape
-        flat = lambda vs: tree.unflatten(treedef, [reshape(v, shape=(v.size,)) for v in vs])
+        flat = lambda vs: tree.unflatten(treedef, [ops.reshape(v, shape=(v.size,)) for v in vs])
         found = tree.flatten(vmap(computation)(flat(a), flat(b)))[0]
-        return [reshape(as_value(v), shape=shape) for v in found]
+        return [ops.reshape(as_value(v), shape=shape) for v in found]
 
     def combined(a: list[Array], b: list[Array]) -> list[Array]:
         """Values, and the mask if there is one."""
@@ -200,17 +194,17 @@ def _by_doubling(
             return computed(a, b)
         (*a, has_a), (*b, has_b) = a, b
         a, b = (
-            [select_n(has_a, y, x) for x, y in zip(a, b, strict=True)],
-            [select_n(has_b, x, y) for x, y in zip(a, b, strict=True)],
+            [ops.select_n(has_a, y, x) for x, y in zip(a, b, strict=True)],
+            [ops.select_n(has_b, x, y) for x, y in zip(a, b, strict=True)],
         )
-        both = and_(has_a, has_b)
-        return [*(select_n(both, x, z) for x, z in zip(a, computed(a, b), strict=True)), or_(has_a, has_b)]
+        both = ops.and_(has_a, has_b)
+        return [*(ops.select_n(both, x, z) for x, z in zip(a, computed(a, b), strict=True)), ops.or_(has_a, has_b)]
 
     def part(values: list[Array], axis: int, start: int, length: int, step: int = 1) -> list[Array]:
         starts, limits, steps = [0] * len(config), list(values[0].shape), [1] * len(config)
         starts[axis], limits[axis], steps[axis] = start, start + length, step
         at = {"start_indices": tuple(starts), "limit_indices": tuple(limits), "strides": tuple(steps)}
-        return [slice_(v, **at) for v in values]
+        return [ops.slice(v, **at) for v in values]
 
     for axis, (k, s, d) in enumerate(zip(w.window_dimensions, w.window_strides, w.window_dilation, strict=True)):
         n = ys[0].shape[axis] - dilated(k, d) + 1
@@ -234,4 +228,4 @@ def _by_doubling(
     if not ys[0].size:
         return start
     out = computed(start, ys[:number])
-    return out if len(ys) == number else [select_n(ys[-1], i, y) for i, y in zip(start, out, strict=True)]
+    return out if len(ys) == number else [ops.select_n(ys[-1], i, y) for i, y in zip(start, out, strict=True)]

@@ -13,9 +13,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.numpy.documented import named
 from nxjax.numpy.promotion import check_choice
-from nxjax.ops.arithmetic import integer_pow, sign, sqrt, sub
-from nxjax.ops.elementary import exp, log, log1p, tan
-from nxjax.ops.select import select_n
+from nxjax.ops import vocabulary as ops
 from nxjax.random.normals import standard_normal
 from nxjax.random.sampler import (
     as_dtype_value,
@@ -53,23 +51,23 @@ def _standard(name: str, doc: str, draw: Callable[[Array, Shape, DType], Array],
 
 def standard_exponential(key: Array, shape: Shape, dtype: DType) -> Array:
     # 1 - u, as the logarithm needs (0, 1] and u is in [0, 1).
-    return -log1p(-unit_uniform(key, shape, dtype))
+    return -ops.log1p(-unit_uniform(key, shape, dtype))
 
 
 def _cauchy(key: Array, shape: Shape, dtype: DType) -> Array:
     u = uniform_in(key, shape, dtype, float(dtypes.float_info(dtype).eps), 1.0)
-    return tan(sub(u, 0.5) * np.pi)
+    return ops.tan(ops.sub(u, 0.5) * np.pi)
 
 
 def _laplace(key: Array, shape: Shape, dtype: DType) -> Array:
     low = -1.0 + float(dtypes.float_info(dtype).epsneg)
     u = uniform_in(key, shape, dtype, low, 1.0)
-    return sign(u) * log1p(-abs(u))
+    return ops.sign(u) * ops.log1p(-abs(u))
 
 
 def _logistic(key: Array, shape: Shape, dtype: DType) -> Array:
     x = uniform_in(key, shape, dtype, float(dtypes.float_info(dtype).tiny), 1.0)
-    return log(x) - log1p(-x)
+    return ops.log(x) - ops.log1p(-x)
 
 
 def _maxwell(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -96,18 +94,18 @@ maxwell = _standard(
 
 
 def _pareto(key: Array, shape: Shape, dtype: DType, b: Array) -> Array:
-    return exp(standard_exponential(key, shape, dtype) / b)
+    return ops.exp(standard_exponential(key, shape, dtype) / b)
 
 
 def _rayleigh(key: Array, shape: Shape, dtype: DType, scale: Array) -> Array:
-    return scale * sqrt(log(unit_uniform(key, shape, dtype)) * -2.0)
+    return scale * ops.sqrt(ops.log(unit_uniform(key, shape, dtype)) * -2.0)
 
 
 def _triangular(key: Array, shape: Shape, dtype: DType, left: Array, mode: Array, right: Array) -> Array:
     u = unit_uniform(key, shape, dtype)
-    low = left + sqrt(u * (right - left) * (mode - left))
-    high = right - sqrt((1 - u) * (right - left) * (right - mode))
-    return select_n(u < (mode - left) / (right - left), high, low)
+    low = left + ops.sqrt(u * (right - left) * (mode - left))
+    high = right - ops.sqrt((1 - u) * (right - left) * (right - mode))
+    return ops.select_n(u < (mode - left) / (right - left), high, low)
 
 
 def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
@@ -115,11 +113,11 @@ def _wald(key: Array, shape: Shape, dtype: DType, mean: Array) -> Array:
     k1, k2 = split_key(key)
     v = standard_normal(k1, shape, dtype)
     z = unit_uniform(k2, shape, dtype)
-    y = integer_pow(v, y=2)
-    squared = integer_pow(mean, y=2)
-    root = sqrt(4 * mean * y + squared * integer_pow(y, y=2))
+    y = ops.integer_pow(v, y=2)
+    squared = ops.integer_pow(mean, y=2)
+    root = ops.sqrt(4 * mean * y + squared * ops.integer_pow(y, y=2))
     x = mean + squared * y / 2 - mean / 2 * root
-    return select_n(z <= mean / (mean + x), squared / x, x)
+    return ops.select_n(z <= mean / (mean + x), squared / x, x)
 
 
 @sampler("b: exponent, a number or an array.")
@@ -204,12 +202,12 @@ def _gumbel(key: Array, *, shape: Shape, dtype: DType, mode: str) -> Array:
 def standard_gumbel(key: Array, shape: Shape, dtype: DType, mode: str | None = None) -> Array:
     info = dtypes.float_info(dtype)
     if mode != "high":
-        return -log(-log(uniform_in(key, shape, dtype, float(info.tiny), 1.0)))
+        return -ops.log(-ops.log(uniform_in(key, shape, dtype, float(info.tiny), 1.0)))
     both = unit_uniform(key, (2, *shape), dtype)
     high, low = static_index(both, 0), static_index(both, 1)
     # Above one half the fine bits would only round up to 1.
     x = jnp.where(high >= 0.5, high, high + 2.0 ** -int(info.nmant) * low + float(info.tiny))
-    return -log(-log1p(-x))
+    return -ops.log(-ops.log1p(-x))
 
 
 @sampler(
@@ -239,7 +237,7 @@ def weibull_min(
 @jit_sampler
 def _weibull_min(key: Array, scale: Array, concentration: Array, *, shape: Shape, dtype: DType) -> Array:
     u = unit_uniform(key, shape, dtype)
-    return jnp.power(-log1p(-u), 1.0 / concentration) * scale
+    return jnp.power(-ops.log1p(-u), 1.0 / concentration) * scale
 
 
 @sampler(

@@ -13,12 +13,8 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import as_axis, check_choice, promote_inexact
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
-from nxjax.ops.elementary import log, log1p
-from nxjax.ops.random import random_clone
-from nxjax.ops.rounding import floor
-from nxjax.ops.select import select_n
-from nxjax.ops.special import lgamma
 from nxjax.random.continuous import standard_gumbel
 from nxjax.random.keys import split
 from nxjax.random.sampler import (
@@ -122,7 +118,7 @@ def geometric(
 def _geometric(key: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
     u = unit_uniform(key, shape, p.dtype)
     u = jnp.where(u == 0, 1, u)  # log 0 would be infinite
-    return (floor(log(u) / broadcast_parameter(log1p(-p), shape)) + 1).astype(dtype)
+    return (ops.floor(ops.log(u) / broadcast_parameter(ops.log1p(-p), shape)) + 1).astype(dtype)
 
 
 @sampler("lam: number or array.", kind="integer")
@@ -147,10 +143,11 @@ def _poisson(key: Array, lam: Array, *, shape: Shape, dtype: DType) -> Array:
     lam = broadcast_parameter(lam, shape)
     small = (lam != lam) | (lam < 10)
     steps = int(dtypes.integer_info(dtype).max)
-    counted = _poisson_by_products(key, select_n(small, like(lam, 0), lam), shape, dtype, steps)
-    rejected = _poisson_by_rejection(random_clone(key), select_n(small, lam, like(lam, 1e5)), shape, dtype, steps)
-    drawn = select_n(small, rejected, counted)
-    return select_n(lam == 0, drawn, like(drawn, 0))
+    counted = _poisson_by_products(key, ops.select_n(small, like(lam, 0), lam), shape, dtype, steps)
+    large = ops.select_n(small, lam, like(lam, 1e5))
+    rejected = _poisson_by_rejection(ops.random_clone(key), large, shape, dtype, steps)
+    drawn = ops.select_n(small, rejected, counted)
+    return ops.select_n(lam == 0, drawn, like(drawn, 0))
 
 
 def _poisson_by_products(key: Array, lam: Array, shape: Shape, dtype: DType, steps: int) -> Array:
@@ -161,15 +158,15 @@ def _poisson_by_products(key: Array, lam: Array, shape: Shape, dtype: DType, ste
     def step(state: Any) -> Any:
         i, count, k, product = state
         k, use = split_key(k)
-        count = select_n(product > -lam, count, count + 1)
-        return i + 1, count, k, product + log(unit_uniform(use, shape, dtypes.float32))
+        count = ops.select_n(product > -lam, count, count + 1)
+        return i + 1, count, k, product + ops.log(unit_uniform(use, shape, dtypes.float32))
 
     start = (_zero(dtype), jnp.zeros(shape, dtype), key, jnp.zeros(shape, dtypes.float32))
     return while_loop(unfinished, step, start)[1] - 1
 
 
 def _poisson_by_rejection(key: Array, lam: Array, shape: Shape, dtype: DType, steps: int) -> Array:
-    log_lam = log(lam)
+    log_lam = ops.log(lam)
     b = 0.931 + 2.53 * jnp.sqrt(lam)
     a = -0.059 + 0.02483 * b
     inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
@@ -185,13 +182,13 @@ def _poisson_by_rejection(key: Array, lam: Array, shape: Shape, dtype: DType, st
         u = unit_uniform(k0, shape, lam.dtype) - 0.5
         v = unit_uniform(k1, shape, lam.dtype)
         us = 0.5 - abs(u)
-        n = floor((2 * a / us + b) * u + lam + 0.43)
-        s = log(v * inverse_alpha / (a / (us * us) + b))
-        bound = -lam + n * log_lam - lgamma(n + 1)
+        n = ops.floor((2 * a / us + b) * u + lam + 0.43)
+        s = ops.log(v * inverse_alpha / (a / (us * us) + b))
+        bound = -lam + n * log_lam - ops.lgamma(n + 1)
         quick = (us >= 0.07) & (v <= v_r)
         never = (n < 0) | ((us < 0.013) & (v > us))
         accept = quick | (~never & (s <= bound))
-        return i + 1, select_n(accept, found, n), done | accept, k
+        return i + 1, ops.select_n(accept, found, n), done | accept, k
 
     start = (_zero(dtype), like(lam, -1), jnp.zeros(shape, bool), key)
     return while_loop(unfinished, step, start)[1].astype(dtype)
@@ -227,28 +224,27 @@ def binomial(
 def _binomial(key: Array, count: Array, p: Array, *, shape: Shape, dtype: DType) -> Array:
     count, p = broadcast_parameter(count, shape), broadcast_parameter(p, shape)
     low = p < 0.5
-    q = select_n(low, 1.0 - p, p)
+    q = ops.select_n(low, 1.0 - p, p)
     no_count = (count != count) | (count < 0.0)
     endless = jnp.isinf(count)
     q_nan, q_negative = q != q, q < 0.0
-    q = select_n(q_nan | q_negative, q, like(q, 0.01))
+    q = ops.select_n(q_nan | q_negative, q, like(q, 0.01))
     few = no_count | (count * q <= 10.0)
-    count = floor(count)
+    count = ops.floor(count)
     steps = np.iinfo(np.int32).max
-    summed = _binomial_by_sums(key, select_n(few, like(count, 0), count), q, shape, dtype, steps)
-    rejected = _binomial_by_rejection(
-        random_clone(key), select_n(few, count, like(count, 1e4)), select_n(few, q, like(q, 0.5)), shape, dtype, steps
-    )
-    drawn = select_n(few, rejected, summed)
+    summed = _binomial_by_sums(key, ops.select_n(few, like(count, 0), count), q, shape, dtype, steps)
+    many, q = ops.select_n(few, count, like(count, 1e4)), ops.select_n(few, q, like(q, 0.5))
+    rejected = _binomial_by_rejection(ops.random_clone(key), many, q, shape, dtype, steps)
+    drawn = ops.select_n(few, rejected, summed)
     invalid = q_negative | q_nan | no_count
-    drawn = select_n(invalid, drawn, like(drawn, np.nan))
-    drawn = select_n(endless & ~invalid, drawn, like(drawn, np.inf))
+    drawn = ops.select_n(invalid, drawn, like(drawn, np.nan))
+    drawn = ops.select_n(endless & ~invalid, drawn, like(drawn, np.inf))
     as_it_is = low | no_count | q_nan | endless
-    return select_n(as_it_is, count.astype(dtype) - drawn, drawn)
+    return ops.select_n(as_it_is, count.astype(dtype) - drawn, drawn)
 
 
 def _binomial_by_sums(key: Array, count: Array, p: Array, shape: Shape, dtype: DType, steps: int) -> Array:
-    log_q = log1p(-p)
+    log_q = ops.log1p(-p)
 
     def unfinished(state: Any) -> Array:
         return jnp.any(state[2] <= count) & (state[0] < steps)
@@ -256,8 +252,8 @@ def _binomial_by_sums(key: Array, count: Array, p: Array, shape: Shape, dtype: D
     def step(state: Any) -> Any:
         i, number, total, k = state
         use, k = split_key(k)
-        number = select_n(total <= count, number, number + 1)
-        return i + 1, number, total + jnp.ceil(log(unit_uniform(use, shape, p.dtype)) / log_q), k
+        number = ops.select_n(total <= count, number, number + 1)
+        return i + 1, number, total + jnp.ceil(ops.log(unit_uniform(use, shape, p.dtype)) / log_q), k
 
     start = (_zero(dtypes.int32), like(p, 0), like(p, 0), key)
     return (while_loop(unfinished, step, start)[1] - 1).astype(dtype)
@@ -278,7 +274,7 @@ def _stirling_tail(k: Array) -> Array:
     k = jnp.clip(k, 0.0, 9.0)
     square = (k + 1) * (k + 1)
     series = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)
-    return select_n(known, series, table[floor(k).astype(dtypes.int32)])
+    return ops.select_n(known, series, table[ops.floor(k).astype(dtypes.int32)])
 
 
 def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dtype: DType, steps: int) -> Array:
@@ -289,7 +285,7 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
     v_r = 0.92 - 4.2 / b
     r = p / (1 - p)
     alpha = (2.83 + 5.1 / b) * deviation
-    m = floor((count + 1) * p)
+    m = ops.floor((count + 1) * p)
 
     def unfinished(state: Any) -> Array:
         return jnp.any(~state[2]) & (state[0] < steps)
@@ -302,20 +298,20 @@ def _binomial_by_rejection(key: Array, count: Array, p: Array, shape: Shape, dty
         u = u - 0.5
         us = 0.5 - abs(u)
         quick = (us >= 0.07) & (v <= v_r)
-        k = floor((2 * a / us + b) * u + c)
+        k = ops.floor((2 * a / us + b) * u + c)
         never = (k < 0) | (k > count)
-        v = log(v * alpha / (a / (us * us) + b))
+        v = ops.log(v * alpha / (a / (us * us) + b))
         bound = (
-            (m + 0.5) * log((m + 1) / (r * (count - m + 1)))
-            + (count + 1) * log((count - m + 1) / (count - k + 1))
-            + (k + 0.5) * log(r * (count - k + 1) / (k + 1))
+            (m + 0.5) * ops.log((m + 1) / (r * (count - m + 1)))
+            + (count + 1) * ops.log((count - m + 1) / (count - k + 1))
+            + (k + 0.5) * ops.log(r * (count - k + 1) / (k + 1))
             + _stirling_tail(m)
             + _stirling_tail(count - m)
             - _stirling_tail(k)
             - _stirling_tail(count - k)
         )
         accept = quick | (~never & (v <= bound))
-        return i + 1, select_n(accept, found, k), done | accept, key
+        return i + 1, ops.select_n(accept, found, k), done | accept, key
 
     start = (_zero(dtypes.int32), like(p, -1), jnp.zeros(shape, bool), key)
     return while_loop(unfinished, step, start)[1].astype(dtype)

@@ -7,13 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from nxjax.ops.arithmetic import div, mul, nextafter
-from nxjax.ops.arithmetic import max as max_
-from nxjax.ops.arithmetic import min as min_
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
-from nxjax.ops.complex import complex as complex_
-from nxjax.ops.elementary import exp
-from nxjax.ops.special import erf, erf_inv
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
@@ -35,7 +30,7 @@ from nxjax.trace.types import Shape
 def standard_normal(key: Array, shape: Shape, dtype: DType) -> Array:
     """Normal with mean 0 and variance 1, real: the inverse distribution function of a uniform number."""
     low = np.nextafter(np.asarray(-1, dtype), np.asarray(0, dtype), dtype=dtype)
-    return mul(erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
+    return ops.mul(ops.erf_inv(uniform_in(key, shape, dtype, low, 1)), float(np.sqrt(2)))
 
 
 @sampler(
@@ -57,7 +52,7 @@ def _normal(key: Array, *, shape: Shape, dtype: DType) -> Array:
         return standard_normal(key, shape, dtype)
 
     parts = [standard_normal(k, shape, dtypes.real_part(dtype)) for k in split_key(key)]
-    return div(complex_(*parts), math.sqrt(2))
+    return ops.div(ops.complex(*parts), math.sqrt(2))
 
 
 @sampler("lower, upper: bounds, floats or arrays.", of="the bounds")
@@ -83,11 +78,11 @@ def truncated_normal(
 @jit_sampler
 def _truncated_normal(key: Array, lower: Array, upper: Array, *, shape: Shape, dtype: DType) -> Array:
     root = float(np.asarray(np.sqrt(2)).astype(dtype))
-    a, b = (erf(div(v, root)) for v in (lower, upper))
-    out = mul(erf_inv(uniform_in(key, shape, dtype, a, b)), root)
+    a, b = (ops.erf(ops.div(v, root)) for v in (lower, upper))
+    out = ops.mul(ops.erf_inv(uniform_in(key, shape, dtype, a, b)), root)
     # Rounding must not lead out of the open interval.
-    least, most = nextafter(lower, like(lower, np.inf)), nextafter(upper, like(upper, -np.inf))
-    return min_(max_(out, broadcast_parameter(least, shape)), broadcast_parameter(most, shape))
+    least, most = ops.nextafter(lower, like(lower, np.inf)), ops.nextafter(upper, like(upper, -np.inf))
+    return ops.min(ops.max(out, broadcast_parameter(least, shape)), broadcast_parameter(most, shape))
 
 
 @sampler("sigma: number or array.", kind="float or complex")
@@ -106,4 +101,4 @@ def lognormal(
 
 @jit_sampler
 def _lognormal(key: Array, sigma: Array, *, shape: Shape) -> Array:
-    return exp(mul(_normal(key, shape=shape, dtype=sigma.dtype), broadcast_parameter(sigma, shape)))
+    return ops.exp(ops.mul(_normal(key, shape=shape, dtype=sigma.dtype), broadcast_parameter(sigma, shape)))

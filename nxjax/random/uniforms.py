@@ -11,16 +11,8 @@ import numpy as np
 from nxjax.errors import DtypeError, SamplerDtypeError
 from nxjax.numpy.documented import example
 from nxjax.numpy.promotion import check_choice
-from nxjax.ops.arithmetic import add, mul, rem, sub
-from nxjax.ops.arithmetic import max as max_
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
-from nxjax.ops.bitwise import and_, or_, shift_right_logical
-from nxjax.ops.compare import gt, le, lt
-from nxjax.ops.convert import bitcast_convert_type, convert_element_type
-from nxjax.ops.random import random_bits, random_split
-from nxjax.ops.select import clamp, select_n
-from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import slice as slice_
 from nxjax.random.sampler import (
     as_dtype_value,
     as_shape,
@@ -61,26 +53,26 @@ def bits(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike | Non
 
 def _drawn_bits(key: Array, shape: Shape, width: int) -> Array:
     if math.prod(shape) < _MANY:
-        return random_bits(key, bit_width=width, shape=shape)
+        return ops.random_bits(key, bit_width=width, shape=shape)
     return _many_bits(key, shape=shape, width=width)
 
 
 @jit_sampler
 def _many_bits(key: Array, *, shape: Shape, width: int) -> Array:
-    return random_bits(key, bit_width=width, shape=shape)
+    return ops.random_bits(key, bit_width=width, shape=shape)
 
 
 def split_key(key: Array, num: int = 2) -> list[Array]:
     """``num`` keys from one, apart."""
-    keys = random_split(key, shape=(num,))
+    keys = ops.random_split(key, shape=(num,))
     return [static_index(keys, i) for i in range(num)]
 
 
 def static_index(xs: Array, i: int) -> Array:
     """``xs[i]``, by a static number."""
     rest = xs.shape[1:]
-    row = slice_(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
-    return reshape(row, shape=rest)
+    row = ops.slice(xs, start_indices=(i, *(0,) * len(rest)), limit_indices=(i + 1, *rest), strides=None)
+    return ops.reshape(row, shape=rest)
 
 
 def unit_uniform(key: Array, shape: Shape, dtype: DType) -> Array:
@@ -89,12 +81,12 @@ def unit_uniform(key: Array, shape: Shape, dtype: DType) -> Array:
     # Mantissas below 8 bits are filled from 8 random bits.
     drawn = 8 if info.nmant < 8 else info.bits
     word = np.dtype(f"uint{info.bits}")
-    raw = random_bits(key, bit_width=drawn, shape=shape)
+    raw = ops.random_bits(key, bit_width=drawn, shape=shape)
     if drawn != info.bits:
-        raw = convert_element_type(raw, dtype=word)
+        raw = ops.convert_element_type(raw, dtype=word)
     one = int(np.ones((), dtype).view(word))
-    mantissa = shift_right_logical(raw, drawn - info.nmant)
-    return sub(bitcast_convert_type(or_(mantissa, one), dtype=dtype), 1.0)
+    mantissa = ops.shift_right_logical(raw, drawn - info.nmant)
+    return ops.sub(ops.bitcast_convert_type(ops.or_(mantissa, one), dtype=dtype), 1.0)
 
 
 def uniform_in(key: Array, shape: Shape, dtype: DType, low: Any, high: Any) -> Array:
@@ -104,7 +96,7 @@ def uniform_in(key: Array, shape: Shape, dtype: DType, low: Any, high: Any) -> A
         broadcast_parameter(v, shape) if isinstance(v, Array) else like(x, np.asarray(v).astype(dtype))
         for v in (low, high)
     )
-    return max_(a, add(mul(x, sub(b, a)), a))
+    return ops.max(a, ops.add(ops.mul(x, ops.sub(b, a)), a))
 
 
 @jit_sampler
@@ -169,12 +161,12 @@ def randint(
         drawn, info = dtypes.int32, dtypes.integer_info(found)
 
         def clipped(v: Array, top: int) -> Array:
-            wide = convert_element_type(v, dtype=dtypes.int32)
-            return clamp(like(wide, int(info.min)), wide, like(wide, top))
+            wide = ops.convert_element_type(v, dtype=dtypes.int32)
+            return ops.clamp(like(wide, int(info.min)), wide, like(wide, top))
 
         low, high = clipped(low, int(info.max)), clipped(high, int(info.max) + 1)
     drawn_values = _randint(key, low, high, shape=full, dtype=drawn)
-    return drawn_values if drawn == found else convert_element_type(drawn_values, dtype=found)
+    return drawn_values if drawn == found else ops.convert_element_type(drawn_values, dtype=found)
 
 
 @jit_sampler
@@ -182,31 +174,31 @@ def _randint(key: Array, low: Array, high: Array, *, shape: Shape, dtype: DType)
     info, width = dtypes.integer_info(dtype), dtypes.bit_width(dtype)
     word = np.dtype(f"uint{width}")
     low, high = (
-        v if v.dtype in dtypes.INTEGER else convert_element_type(v, dtype=dtypes.as_dtype(int)) for v in (low, high)
+        v if v.dtype in dtypes.INTEGER else ops.convert_element_type(v, dtype=dtypes.as_dtype(int)) for v in (low, high)
     )
     # maxval may be one above the largest value, as in randint(key, shape, 0, 256, uint8).
     top = min(int(info.max), int(dtypes.integer_info(high.dtype).max))
-    beyond = broadcast_parameter(gt(high, like(high, top)), shape)
+    beyond = broadcast_parameter(ops.gt(high, like(high, top)), shape)
     low, high = (broadcast_parameter(_clipped(v, dtype), shape) for v in (low, high))
-    empty = le(high, low)
-    span = convert_element_type(sub(high, low), dtype=word)
-    span = select_n(empty, span, like(span, 1))
+    empty = ops.le(high, low)
+    span = ops.convert_element_type(ops.sub(high, low), dtype=word)
+    span = ops.select_n(empty, span, like(span, 1))
     # The largest span plus one wraps to 0, and the remainders below change nothing, as they should.
-    span = select_n(and_(beyond, gt(high, low)), span, add(span, 1))
+    span = ops.select_n(ops.and_(beyond, ops.gt(high, low)), span, ops.add(span, 1))
     k1, k2 = split_key(key)
-    upper, lower = (random_bits(k, bit_width=width, shape=shape) for k in (k1, k2))
+    upper, lower = (ops.random_bits(k, bit_width=width, shape=shape) for k in (k1, k2))
     # (upper * 2**width + lower) mod span, without words of twice the width
-    factor = rem(like(span, 2 ** (width // 2)), span)
-    factor = rem(mul(factor, factor), span)
-    offset = rem(add(mul(rem(upper, span), factor), rem(lower, span)), span)
-    return add(low, convert_element_type(offset, dtype=dtype))
+    factor = ops.rem(like(span, 2 ** (width // 2)), span)
+    factor = ops.rem(ops.mul(factor, factor), span)
+    offset = ops.rem(ops.add(ops.mul(ops.rem(upper, span), factor), ops.rem(lower, span)), span)
+    return ops.add(low, ops.convert_element_type(offset, dtype=dtype))
 
 
 def _clipped(v: Array, dtype: DType) -> Array:
     """``v`` by value in the integer ``dtype``, at its limits where it does not fit."""
     ours, theirs = dtypes.integer_info(v.dtype), dtypes.integer_info(dtype)
     least, most = (int(f(a, b)) for f, a, b in ((max, ours.min, theirs.min), (min, ours.max, theirs.max)))
-    return convert_element_type(clamp(like(v, least), v, like(v, most)), dtype=dtype)
+    return ops.convert_element_type(ops.clamp(like(v, least), v, like(v, most)), dtype=dtype)
 
 
 # --- coin tosses ---
@@ -238,10 +230,10 @@ def bernoulli(key: ArrayLike, p: ArrayLike = 0.5, shape: int | Sequence[int] | N
 def _bernoulli(key: Array, p: Array, *, shape: Shape, mode: str) -> Array:
     p = broadcast_parameter(p, shape)
     if mode == "low":
-        return lt(unit_uniform(key, shape, p.dtype), p)
+        return ops.lt(unit_uniform(key, shape, p.dtype), p)
     both = unit_uniform(key, (2, *shape), p.dtype)
-    fine = mul(static_index(both, 1), 2.0 ** -dtypes.float_info(p.dtype).nmant)
-    return lt(fine, sub(p, static_index(both, 0)))
+    fine = ops.mul(static_index(both, 1), 2.0 ** -dtypes.float_info(p.dtype).nmant)
+    return ops.lt(fine, ops.sub(p, static_index(both, 0)))
 
 
 @placed
@@ -258,5 +250,5 @@ def rademacher(key: ArrayLike, shape: int | Sequence[int] = (), dtype: DTypeLike
         KeyTypeError: ``key`` is not a single key.
     """
     found = dtypes.as_dtype(int if dtype is None else dtype)
-    toss = convert_element_type(bernoulli(key, 0.5, as_shape("rademacher", shape)), dtype=found)
-    return sub(mul(toss, 2), 1)
+    toss = ops.convert_element_type(bernoulli(key, 0.5, as_shape("rademacher", shape)), dtype=found)
+    return ops.sub(ops.mul(toss, 2), 1)

@@ -11,15 +11,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import NxError, Source
-from nxjax.ops.argreduce import argmax
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import NDArray, move_batch
-from nxjax.ops.bitwise import and_, not_, or_
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.identity import stop_gradient
-from nxjax.ops.reduce import reduce_or
-from nxjax.ops.select import select_leading, select_n
-from nxjax.ops.shape import reshape
-from nxjax.ops.slicing import dynamic_slice
+from nxjax.ops.select import select_leading
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, Dims
@@ -125,8 +119,8 @@ class Check(Sink):
         if dims[0] is None and all(d is None for d in dims):
             return self(*args, **params), ()
         ok, *payload = [move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
-        failed = not_(ok)
-        return self(not_(reduce_or(failed, axes=(0,))), *first_failed(failed, payload), **params), ()
+        failed = ops.not_(ok)
+        return self(ops.not_(ops.reduce_or(failed, axes=(0,))), *first_failed(failed, payload), **params), ()
 
 
 check_op = Check()
@@ -134,17 +128,17 @@ check_op = Check()
 
 def any_of(x: Array) -> Array:
     """Whether any element is true."""
-    return reduce_or(x, axes=tuple(range(x.ndim)))
+    return ops.reduce_or(x, axes=tuple(range(x.ndim)))
 
 
 def first_failed(failed: Array, payload: Arrays) -> list[Array]:
     """The rows of ``payload`` at the first place where ``failed`` is true."""
     if not payload:
         return []
-    at = argmax(convert_element_type(failed, dtype=dtypes.int32), axes=(0,), index_dtype=dtypes.int32)
+    at = ops.argmax(ops.convert_element_type(failed, dtype=dtypes.int32), axes=(0,), index_dtype=dtypes.int32)
     zero = wrap(np.asarray(0, np.int32))
     return [
-        reshape(dynamic_slice(x, at, *(zero,) * (x.ndim - 1), slice_sizes=(1, *x.shape[1:])), shape=x.shape[1:])
+        ops.reshape(ops.dynamic_slice(x, at, *(zero,) * (x.ndim - 1), slice_sizes=(1, *x.shape[1:])), shape=x.shape[1:])
         for x in payload
     ]
 
@@ -152,7 +146,7 @@ def first_failed(failed: Array, payload: Arrays) -> list[Array]:
 def first_failed_rows(columns: Arrays) -> list[Array]:
     """Of columns of batches, whose first says what failed, the row in which something failed first."""
     failed = columns[0]
-    inner = any_of(failed) if failed.ndim == 1 else reduce_or(failed, axes=tuple(range(1, failed.ndim)))
+    inner = any_of(failed) if failed.ndim == 1 else ops.reduce_or(failed, axes=tuple(range(1, failed.ndim)))
     return first_failed(inner if inner.ndim else failed, columns)
 
 
@@ -169,23 +163,23 @@ class CheckState(NamedTuple):
 
     def noted(self, i: int, code: int, failed: Array, payload: Arrays) -> CheckState:
         """With site ``i``, whose code is ``code``, found ``failed`` unless an earlier one has."""
-        new = and_(failed, not_(self.failed))
+        new = ops.and_(failed, ops.not_(self.failed))
         kept = tuple(select_leading(new, old, x) for old, x in zip(self.payload[i], map(_plain, payload), strict=True))
         mine = wrap(np.asarray(code, np.int32))
         return CheckState(
-            or_(self.failed, failed),
-            select_n(new, self.code, mine),
+            ops.or_(self.failed, failed),
+            ops.select_n(new, self.code, mine),
             (*self.payload[:i], kept, *self.payload[i + 1 :]),
         )
 
     def then(self, later: CheckState) -> CheckState:
         """The state after ``later``, of the same sites, which counts unless something failed before."""
-        new = and_(later.failed, not_(self.failed))
+        new = ops.and_(later.failed, ops.not_(self.failed))
         rows = tuple(
             tuple(select_leading(new, old, x) for old, x in zip(*row, strict=True))
             for row in zip(self.payload, later.payload, strict=True)
         )
-        return CheckState(or_(self.failed, later.failed), select_leading(new, self.code, later.code), rows)
+        return CheckState(ops.or_(self.failed, later.failed), select_leading(new, self.code, later.code), rows)
 
     def of_sites(self, start: int, count: int) -> CheckState:
         return CheckState(self.failed, self.code, self.payload[start : start + count])
@@ -203,4 +197,4 @@ def initial_state(sites: Sequence[CheckSite]) -> CheckState:
 
 def _plain(x: Array) -> Array:
     """Without a derivative, and not weak."""
-    return stop_gradient(convert_element_type(x, dtype=x.dtype, weak=False) if x.weak_type else x)
+    return ops.stop_gradient(ops.convert_element_type(x, dtype=x.dtype, weak=False) if x.weak_type else x)

@@ -8,14 +8,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import div
-from nxjax.ops.bitwise import or_
-from nxjax.ops.compare import eq, gt, lt, ne
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.indexing import gather
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.scatter import SCATTERS
-from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import concatenate, dynamic_slice, dynamic_update_slice, slice_axis
+from nxjax.ops.slicing import slice_axis
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, Op
@@ -38,16 +33,16 @@ Check = Callable[[Arrays, Arrays], tuple[Array, Arrays]]
 
 
 def _compare_with(x: Array, value: Any, compare: Any) -> Array:
-    return compare(x, broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
+    return compare(x, ops.broadcast_in_dim(wrap(np.asarray(value, x.dtype)), shape=x.shape, broadcast_dimensions=()))
 
 
 def _made_nan(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
-    found = [any_of(ne(y, y)) for y in results if y.dtype in dtypes.FLOAT or y.dtype in dtypes.COMPLEX]
-    return functools.reduce(or_, found), ()
+    found = [any_of(ops.ne(y, y)) for y in results if y.dtype in dtypes.FLOAT or y.dtype in dtypes.COMPLEX]
+    return functools.reduce(ops.or_, found), ()
 
 
 def _divided_by_zero(operands: Arrays, results: Arrays) -> tuple[Array, Arrays]:
-    return any_of(_compare_with(operands[1], 0, eq)), ()
+    return any_of(_compare_with(operands[1], 0, ops.eq)), ()
 
 
 def _out_of_bounds(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Array, Arrays]:
@@ -55,14 +50,14 @@ def _out_of_bounds(columns: Sequence[tuple[Array, int, int, int]]) -> tuple[Arra
     failed: list[Array] = []
     rows: list[list[Array]] = [[], [], []]
     for indices, axis, size, last in columns:
-        flat = reshape(indices, shape=(indices.size,))
-        over = _compare_with(flat, min(last, int(np.iinfo(flat.dtype).max)), gt)
-        failed.append(over if flat.dtype in dtypes.UNSIGNED else or_(_compare_with(flat, 0, lt), over))
-        rows[0].append(convert_element_type(flat, dtype=dtypes.int32) if flat.dtype != dtypes.int32 else flat)
+        flat = ops.reshape(indices, shape=(indices.size,))
+        over = _compare_with(flat, min(last, int(np.iinfo(flat.dtype).max)), ops.gt)
+        failed.append(over if flat.dtype in dtypes.UNSIGNED else ops.or_(_compare_with(flat, 0, ops.lt), over))
+        rows[0].append(ops.convert_element_type(flat, dtype=dtypes.int32) if flat.dtype != dtypes.int32 else flat)
         for row, value in ((1, axis), (2, size)):
             rows[row].append(wrap(np.full(flat.shape, value, np.int32)))
-    every = concatenate(*failed, dimension=0)
-    return any_of(every), first_failed(every, [concatenate(*r, dimension=0) for r in rows])
+    every = ops.concatenate(*failed, dimension=0)
+    return any_of(every), first_failed(every, [ops.concatenate(*r, dimension=0) for r in rows])
 
 
 def checks_for(e: Equation, wanted: Categories) -> list[tuple[CheckSite, Check]]:
@@ -120,9 +115,9 @@ def _of_table(e: Equation, axes: Sequence[int], window: Sequence[int]) -> Check 
 
 # Op -> the error of its check besides that of NaNs, and what makes the check of an equation.
 CHECKS: Final[dict[Op, tuple[type[CheckError], Callable[[Equation], Check | None]]]] = {
-    div: (DivisionByZeroError, _check_divisor),
-    dynamic_slice: (OOBError, lambda e: _of_starts(e, 1, e.params["slice_sizes"])),
-    dynamic_update_slice: (OOBError, lambda e: _of_starts(e, 2, e.inputs[1].type.shape)),
-    gather: (OOBError, _of_gather),
+    ops.div: (DivisionByZeroError, _check_divisor),
+    ops.dynamic_slice: (OOBError, lambda e: _of_starts(e, 1, e.params["slice_sizes"])),
+    ops.dynamic_update_slice: (OOBError, lambda e: _of_starts(e, 2, e.inputs[1].type.shape)),
+    ops.gather: (OOBError, _of_gather),
     **dict.fromkeys(SCATTERS, (OOBError, _of_scatter)),
 }

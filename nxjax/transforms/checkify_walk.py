@@ -12,10 +12,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError
-from nxjax.ops.bitwise import not_
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.collectives import as_varying
-from nxjax.ops.identity import stop_gradient
-from nxjax.ops.shape import reshape
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import api_boundary
@@ -147,7 +145,7 @@ def walk(plan: CheckPlan, args: Arrays, state: CheckState, base: int) -> tuple[l
         with replaying(e.scope, e.source):
             if _is_check(e):
                 if step.start >= 0:
-                    state = state.noted(step.start, base + step.start, not_(xs[0]), xs[1:])
+                    state = state.noted(step.start, base + step.start, ops.not_(xs[0]), xs[1:])
                 continue
             if step.inner:
                 count = sum(len(p.sites) for p in step.inner)
@@ -170,7 +168,7 @@ def _call(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tup
 def _check_called(step: CheckStep, xs: list[Array], state: CheckState, base: int) -> tuple[list[Array], CheckState]:
     # Its results are its own, with its own rules; the program that it runs is looked into beside it.
     e = step.equation
-    found = e.op.called(*map(stop_gradient, xs), **e.params)
+    found = e.op.called(*map(ops.stop_gradient, xs), **e.params)
     assert found is not None
     _, state = walk(step.inner[0], found[1], state, base)
     return list(e.op(*xs, **e.params)), state
@@ -257,7 +255,7 @@ def _shard_map(step: CheckStep, xs: list[Array], state: CheckState, base: int) -
     def flat(*parts: Array) -> Arrays:
         own = [as_varying(x, axes) for x in leaves] if p["checked"] else leaves
         ys, after = walk(plan, parts, tree.unflatten(structure, own), base)
-        return [*ys, *(reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
+        return [*ys, *(ops.reshape(x, shape=(1, *x.shape)) for x in tree.leaves(after))]
 
     with manual_axes_context(p["mesh"], axes, p["checked"]):
         opened, consts = stage(flat, plan.program.in_types, plan.program.name).hoist_consts()

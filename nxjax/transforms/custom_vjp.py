@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ParamSpec, TypeVar, final
 
 from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
-from nxjax.ops.arithmetic import mul
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import NDArray, check_count, like, move_batch, require
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.reduce import reduce_sum
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.array import as_value
@@ -110,7 +108,7 @@ class _BatchedPullback:
         if is_batched:
             return move_batch(ct, dim, self.size)
         # An argument that all elements share collects the cotangents of all of them.
-        return mul(ct, like(ct, self.size)) if dim is None else reduce_sum(ct, axes=(dim,))
+        return ops.mul(ct, like(ct, self.size)) if dim is None else ops.reduce_sum(ct, axes=(dim,))
 
 
 @final
@@ -350,7 +348,7 @@ def _cotangent(ct: Any, type: ArrayType, where: str) -> Array | None:
         and value.dtype != type.dtype
         and (value.type.weak or _same_kind(value.dtype, type.dtype))
     ):
-        value = convert_element_type(value, dtype=type.dtype)
+        value = ops.convert_element_type(value, dtype=type.dtype)
     if value.shape != type.shape or value.dtype != type.dtype:
         raise ShapeError(f"{where} gives a cotangent of another type than the argument", got=value.type, expected=type)
     return value

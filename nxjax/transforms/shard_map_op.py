@@ -18,13 +18,9 @@ from contextlib import ExitStack
 from typing import Any, NamedTuple, final
 
 from nxjax.errors import ShardingError
-from nxjax.ops.arithmetic import div
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import NDArray, eval_by_expand, like, zeros
-from nxjax.ops.collectives import psum
-from nxjax.ops.shape import reshape
-from nxjax.ops.shape import transpose as transpose_op
 from nxjax.ops.sharding import insert_dim
-from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace.axes import binding_axis, spmd_axis
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.mesh import AbstractMesh, AxisType, BaseMesh, current_mesh, use_mesh
@@ -208,14 +204,14 @@ class ShardMap(Nested):
             if not p.checked:
                 specs = select_by_mask(p.out_specs, nonzero)
                 shares = [math.prod(mesh.shape[a] for a in unmentioned(s)) for s in specs]
-                given = [ct if n == 1 else div(ct, like(ct, n)) for ct, n in zip(given, shares, strict=True)]
+                given = [ct if n == 1 else ops.div(ct, like(ct, n)) for ct, n in zip(given, shares, strict=True)]
             found = backward_pass(program, expand_by_mask(known, others), expand_by_mask(given, nonzero))
             totals: list[Array] = []
             for ct, t, spec, l in zip(found, program.in_types, p.in_specs, linear, strict=True):
                 if l:
                     ct = zeros(t) if ct is None else ct
                     axes = unmentioned(spec)
-                    totals.append(psum(ct, axis_names=axes) if axes and not p.checked else ct)
+                    totals.append(ops.psum(ct, axis_names=axes) if axes and not p.checked else ct)
             return totals
 
         def make() -> Program:
@@ -301,7 +297,7 @@ def _stacked(x: Array, mesh: BaseMesh, spec: PartitionSpec, axes: Sequence[Any])
         return x
     front = [names.index(a) for a in axes if a in names]
     order = (*front, *(i for i, a in enumerate(names) if a is None))
-    return transpose_op(reshape(x, shape=tuple(shape)), permutation=order)
+    return ops.transpose(ops.reshape(x, shape=tuple(shape)), permutation=order)
 
 
 def _joined(y: Array, mesh: BaseMesh, spec: PartitionSpec, held: Sequence[Any]) -> Array:
@@ -309,8 +305,8 @@ def _joined(y: Array, mesh: BaseMesh, spec: PartitionSpec, held: Sequence[Any]) 
     kept = [a for a in held if a in spec.names]
     if len(kept) < len(held):
         limits = tuple(mesh.shape[a] if a in kept else 1 for a in held)
-        y = slice_op(y, start_indices=(0,) * y.ndim, limit_indices=(*limits, *y.shape[len(held) :]), strides=None)
-        y = reshape(y, shape=(*(mesh.shape[a] for a in kept), *y.shape[len(held) :]))
+        y = ops.slice(y, start_indices=(0,) * y.ndim, limit_indices=(*limits, *y.shape[len(held) :]), strides=None)
+        y = ops.reshape(y, shape=(*(mesh.shape[a] for a in kept), *y.shape[len(held) :]))
     if not kept:
         return y
     order: list[int] = []
@@ -318,7 +314,7 @@ def _joined(y: Array, mesh: BaseMesh, spec: PartitionSpec, held: Sequence[Any]) 
     for dim, n in enumerate(y.shape[len(kept) :]):
         order += [*(kept.index(a) for a in spec.axes(dim)), len(kept) + dim]
         shape.append(n * _parts(mesh, spec, dim))
-    return reshape(transpose_op(y, permutation=tuple(order)), shape=tuple(shape))
+    return ops.reshape(ops.transpose(y, permutation=tuple(order)), shape=tuple(shape))
 
 
 def _residuals_stacked(value: Program, n: int, p: ShardMapParams) -> tuple[Program, Specs]:
@@ -329,7 +325,7 @@ def _residuals_stacked(value: Program, n: int, p: ShardMapParams) -> tuple[Progr
 
     def flat(*xs: Array) -> Arrays:
         ys = run(value, xs)
-        return [*ys[:n], *(reshape(y, shape=(1, *y.shape)) for y in ys[n:])]
+        return [*ys[:n], *(ops.reshape(y, shape=(1, *y.shape)) for y in ys[n:])]
 
     specs: list[PartitionSpec] = []
     for t in value.out_types[n:]:
@@ -344,7 +340,7 @@ def _residuals_unstacked(tangent: Program, made: tuple[bool, ...]) -> Program:
         return tangent
 
     def narrow(x: Array, is_made: bool) -> Array:
-        return reshape(x, shape=x.shape[1:]) if is_made else x
+        return ops.reshape(x, shape=x.shape[1:]) if is_made else x
 
     def flat(*xs: Array) -> Arrays:
         k = len(made)

@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from nxjax.ops.compare import lt
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.create import iota
-from nxjax.ops.select import select_n
+from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays
 from nxjax.transforms.bucketing.interpret import interpret, rule, size_of
@@ -42,7 +39,7 @@ def _kept(c: Context, s: MemberStep, carry: Sequence[PaddedArray], new: Sequence
             )
         same = v.array.type.typematch(old.array.type) or v.array.dtype not in dtypes.NUMERIC
         found.append(
-            v.array if same else convert_element_type(v.array, dtype=old.array.dtype, weak=old.array.weak_type)
+            v.array if same else ops.convert_element_type(v.array, dtype=old.array.dtype, weak=old.array.weak_type)
         )
     return found
 
@@ -63,11 +60,11 @@ def _scan(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
         new = _kept(c, s, carry, after)
         if not isinstance(length, int):
             # Steps in the padding leave the carry as it is.
-            counts = lt(place, c.value(length))
-            new = [select_n(counts, a, b) for a, b in zip(state, new, strict=True)]
+            counts = ops.lt(place, c.value(length))
+            new = [ops.select_n(counts, a, b) for a, b in zip(state, new, strict=True)]
         return tuple(new), _arrays(ys)
 
-    place = iota(dtype=dtypes.int32, shape=(len(loop.step_indices()),), dimension=0)
+    place = ops.iota(dtype=dtypes.int32, shape=(len(loop.step_indices()),), dimension=0)
     final, ys = scan(
         step, _arrays(carry), (place, _arrays(sequences)), loop.length, reverse=loop.reverse, unroll=loop.unroll
     )

@@ -12,12 +12,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import LoweringError, Source
-from nxjax.ops.arithmetic import add, mul
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import Elementwise, expansion, like
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import Array, Arrays, current_trace
@@ -25,7 +21,7 @@ from nxjax.trace.program import Atom, Literal, Program
 from nxjax.trace.scope import replaying
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.sizes import Extent, Size, find_number, simplify
-from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, unpadded
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, over, unpadded
 from nxjax.transforms.bucketing.walk import MemberWalk
 
 # One value, or one per result of an op that gives several.
@@ -178,7 +174,7 @@ def constant_of(c: Context, values: Arrays) -> PaddedArray:
             for column in different.T:
                 here = wrap((columns == column[:, None]).all(0).reshape(first.shape))
                 number = _literal(c, [Literal(wrap(n)) for n in column]).array
-                found = select_n(here, found, broadcast_in_dim(number, shape=first.shape, broadcast_dimensions=()))
+                found = ops.select_n(here, found, over(number, first.shape))
             return unpadded(found)
     raise LoweringError(
         "bucketed: an array made outside of nxjax depends on a bucketed length",
@@ -205,7 +201,7 @@ def _literal(c: Context, literals: Sequence[Literal]) -> PaddedArray:
     if first.type.dtype in dtypes.INTEGER:
         size = c.solver.find([int(n) for n in numbers])
         if size is not None:
-            found = convert_element_type(c.value(size), dtype=first.type.dtype, weak=first.type.weak)
+            found = ops.convert_element_type(c.value(size), dtype=first.type.dtype, weak=first.type.weak)
     elif first.type.dtype in dtypes.FLOAT:
         number = find_number(c.solver, numbers, first.type.dtype)
         if number is not None:
@@ -230,12 +226,12 @@ def lookup_by_length(c: Context, numbers: Sequence[np.ndarray[Any, Any]], type: 
     for r in ranges:
         place = c.value((Size.of(r.name) - r.low) // r.step)
         count = like(place, len(r.lengths()))
-        index = place if index is None else add(mul(index, count), place)
+        index = place if index is None else ops.add(ops.mul(index, count), place)
     for member, number in zip(c.solver.members, numbers, strict=True):
         table[tuple((n - r.low) // r.step for n, r in zip(member, ranges, strict=True))] = number
     assert index is not None
-    found = reshape(dynamic_slice(wrap(table.ravel()), index, slice_sizes=(1,)), shape=())
-    return convert_element_type(found, dtype=type.dtype, weak=type.weak)
+    found = ops.reshape(ops.dynamic_slice(wrap(table.ravel()), index, slice_sizes=(1,)), shape=())
+    return ops.convert_element_type(found, dtype=type.dtype, weak=type.weak)
 
 
 def _unchanging(step: MemberStep) -> bool:
@@ -268,7 +264,7 @@ def _checked(c: Context, step: MemberStep, i: int, y: PaddedArray) -> PaddedArra
     wanted = step.equations[0].outputs[i].type
     array = y.array
     if array.type.weak != wanted.weak and wanted.dtype in dtypes.NUMERIC:
-        array = convert_element_type(array, dtype=wanted.dtype, weak=wanted.weak)
+        array = ops.convert_element_type(array, dtype=wanted.dtype, weak=wanted.weak)
     return PaddedArray(array, sizes)
 
 

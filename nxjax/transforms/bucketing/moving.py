@@ -5,22 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
-from nxjax.ops import arithmetic
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import Combining, constant, like
-from nxjax.ops.bitwise import and_
-from nxjax.ops.compare import gt
-from nxjax.ops.convert import convert_element_type
+from nxjax.ops.convert import cast
 from nxjax.ops.dimension_numbers import GatherScatterMode
-from nxjax.ops.indexing import gather
 from nxjax.ops.scatter import SCATTERS
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim
-from nxjax.ops.slicing import dynamic_slice, dynamic_update_slice, pad
-from nxjax.ops.slicing import slice as slice_op
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.transforms.bucketing.interpret import bind_unmasked, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.rules import called
@@ -41,7 +31,7 @@ def _cut(c: Context, array: Array, axis: int, start: Extent, stride: int, count:
     if stride == 1:
         return array
     steps = tuple(stride if a == axis else 1 for a in range(array.ndim))
-    return slice_op(array, start_indices=(0,) * array.ndim, limit_indices=array.shape, strides=steps)
+    return ops.slice(array, start_indices=(0,) * array.ndim, limit_indices=array.shape, strides=steps)
 
 
 @rule("slice", differing=("start_indices", "limit_indices"))
@@ -63,7 +53,7 @@ def _slice(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
             array = _cut(c, array, d, start, k, shape[d])
             begin[d], end[d], step[d] = 0, shape[d], 1
     rest = {"start_indices": tuple(begin), "limit_indices": tuple(end), "strides": tuple(step)}
-    return PaddedArray(slice_op(array, **rest), tuple(sizes))
+    return PaddedArray(ops.slice(array, **rest), tuple(sizes))
 
 
 @rule("split", differing=("sizes",))
@@ -102,7 +92,7 @@ def _pad(c: Context, s: MemberStep, x: PaddedArray, value: PaddedArray) -> Vals:
         else:
             array = c.placed(here, d, before, s.shapes()[0][d], value.array, holes)
             rest.append((0, 0, 0))
-    return PaddedArray(pad(array, value.array, padding_config=tuple(rest)), tuple(sizes))
+    return PaddedArray(ops.pad(array, value.array, padding_config=tuple(rest)), tuple(sizes))
 
 
 @rule("concatenate")
@@ -114,11 +104,11 @@ def _concatenate(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
         return bind_unmasked(s, xs, [sizes])
     # Each is written over the padding of the one before it.
     shape = s.shapes()[0]
-    found = pad(xs[0].array, zero(xs[0].array), padding_config=_padding_after(xs[0].shape, shape))
+    found = ops.pad(xs[0].array, zero(xs[0].array), padding_config=_padding_after(xs[0].shape, shape))
     start: Extent = xs[0].sizes[axis]
     for x in xs[1:]:
         at = [c.value(start) if d == axis else constant(0, dtypes.int32) for d in range(x.ndim)]
-        found = dynamic_update_slice(found, x.array, *at)
+        found = ops.dynamic_update_slice(found, x.array, *at)
         start = total([start, x.sizes[axis]])
     return PaddedArray(found, tuple(sizes))
 
@@ -137,9 +127,9 @@ def _limited(c: Context, start: Array, size: Extent, block: Extent) -> Array:
         return like(start, 0)
     limit = c.value(last)
     if start.dtype != limit.dtype:
-        start = convert_element_type(start, dtype=dtypes.int64 if start.dtype.itemsize > 4 else dtypes.int32)
-        limit = convert_element_type(limit, dtype=start.dtype)
-    return arithmetic.max(arithmetic.min(start, limit), like(start, 0))
+        start = ops.convert_element_type(start, dtype=dtypes.int64 if start.dtype.itemsize > 4 else dtypes.int32)
+        limit = ops.convert_element_type(limit, dtype=start.dtype)
+    return ops.max(ops.min(start, limit), like(start, 0))
 
 
 def _starts(c: Context, x: PaddedArray, blocks: Sequence[Extent], starts: Sequence[PaddedArray]) -> list[Array]:
@@ -156,7 +146,7 @@ def _with_room(c: Context, x: PaddedArray, blocks: Sequence[Extent], shape: Sequ
     if not any(partial):
         return x.array
     room = tuple((0, n if p else 0, 0) for n, p in zip(shape, partial, strict=True))
-    return pad(x.array, zero(x.array), padding_config=room)
+    return ops.pad(x.array, zero(x.array), padding_config=room)
 
 
 @rule("dynamic_slice", differing=("slice_sizes",))
@@ -173,15 +163,12 @@ def _dynamic_update_slice(c: Context, s: MemberStep, x: PaddedArray, update: Pad
     if wide is x.array:
         return PaddedArray(called(s, [x.array, update.array, *at]), x.sizes)
     # The padding of the update must not touch what lies behind the block.
-    old = dynamic_slice(wide, *at, slice_sizes=update.shape)
+    old = ops.dynamic_slice(wide, *at, slice_sizes=update.shape)
     new = update.array
     for d in update.varying():
-        keep = broadcast_in_dim(
-            c.valid(update.sizes[d], update.shape[d]), shape=update.shape, broadcast_dimensions=(d,)
-        )
-        new = select_n(keep, old, new)
-    wide = dynamic_update_slice(wide, new, *at)
-    return PaddedArray(slice_op(wide, start_indices=(0,) * x.ndim, limit_indices=x.shape), x.sizes)
+        new = ops.select_n(c.counts(update.sizes[d], update.shape, d), old, new)
+    wide = ops.dynamic_update_slice(wide, new, *at)
+    return PaddedArray(ops.slice(wide, start_indices=(0,) * x.ndim, limit_indices=x.shape), x.sizes)
 
 
 def _indices(
@@ -199,18 +186,23 @@ def _indices(
     if not any(moving):
         return array
     if array.dtype.itemsize < 4:
-        array = convert_element_type(array, dtype=dtypes.int32)
-    place = array.ndim - 1
-    columns = np.arange(len(dims))
-    for k, d in enumerate(dims):
-        if not moving[k]:
-            continue
-        last = convert_element_type(c.value(simplify(Size.of(x.sizes[d]) - sizes[d])), dtype=array.dtype)
-        limit = broadcast_in_dim(last, shape=array.shape, broadcast_dimensions=())
-        beyond = gt(array, limit)
-        mine = broadcast_in_dim(wrap(columns == k), shape=array.shape, broadcast_dimensions=(place,))
-        array = select_n(and_(beyond, mine), array, limit if clip else like(array, outside))
-    return array
+        array = ops.convert_element_type(array, dtype=dtypes.int32)
+    any_place = int(dtypes.integer_info(array.dtype).max)
+    limits = _limits(x, dims, sizes)
+    bounds = _components(c, array, [n if m else any_place for n, m in zip(limits, moving, strict=True)])
+    return ops.select_n(ops.gt(array, bounds), array, bounds if clip else like(array, outside))
+
+
+def _limits(x: PaddedArray, dims: Sequence[int], sizes: Sequence[Extent]) -> list[Extent]:
+    """The last place of a block along each of ``dims``."""
+    return [simplify(Size.of(x.sizes[d]) - sizes[d]) for d in dims]
+
+
+def _components(c: Context, indices: Array, numbers: Sequence[Extent]) -> Array:
+    """One number per component of index vectors, over the shape of all."""
+    one = lambda n: constant(n, indices.dtype) if isinstance(n, int) else cast(c.value(n), indices.dtype)
+    row = ops.concatenate(*(ops.reshape(one(n), shape=(1,)) for n in numbers), dimension=0)
+    return ops.broadcast_in_dim(row, shape=indices.shape, broadcast_dimensions=(indices.ndim - 1,))
 
 
 @rule("gather", differing=("slice_sizes",))
@@ -247,26 +239,14 @@ def _scatter(c: Context, s: MemberStep, x: PaddedArray, indices: PaddedArray, up
     far = dtypes.integer_info(dtypes.int32).max
     at = indices.array
     if at.dtype.itemsize < 4:
-        at = convert_element_type(at, dtype=dtypes.int32)
+        at = ops.convert_element_type(at, dtype=dtypes.int32)
     clip = mode is not GatherScatterMode.FILL_OR_DROP
     if clip:
-        low = like(at, 0)
-        limits = [simplify(Size.of(x.sizes[d]) - sizes[d]) for d in dims]
-        for k, limit in enumerate(limits):
-            bound_ = broadcast_in_dim(
-                convert_element_type(c.value(limit), dtype=at.dtype), shape=at.shape, broadcast_dimensions=()
-            )
-            mine = broadcast_in_dim(
-                wrap(np.arange(len(dims)) == k), shape=at.shape, broadcast_dimensions=(at.ndim - 1,)
-            )
-            at = select_n(mine, at, arithmetic.min(arithmetic.max(at, low), bound_))
+        at = ops.min(ops.max(at, like(at, 0)), _components(c, at, _limits(x, dims, sizes)))
     else:
         at = _indices(c, x, PaddedArray(at, indices.sizes), dims, sizes, False, far)
     for axis in indices.varying():
-        keep = broadcast_in_dim(
-            c.valid(indices.sizes[axis], at.shape[axis]), shape=at.shape, broadcast_dimensions=(axis,)
-        )
-        at = select_n(keep, like(at, far), at)
+        at = ops.select_n(c.counts(indices.sizes[axis], at.shape, axis), like(at, far), at)
     array = updates.array
     if wide is not x.array:
         array = _masked_windows(c, s, wide, at, updates, blocks)
@@ -274,7 +254,7 @@ def _scatter(c: Context, s: MemberStep, x: PaddedArray, indices: PaddedArray, up
         s, [wide, at, array], mode=GatherScatterMode.FILL_OR_DROP, indices_are_sorted=False, unique_indices=False
     )
     if wide is not x.array:
-        y = slice_op(y, start_indices=(0,) * x.ndim, limit_indices=x.shape)
+        y = ops.slice(y, start_indices=(0,) * x.ndim, limit_indices=x.shape)
     return PaddedArray(y, x.sizes)
 
 
@@ -290,8 +270,8 @@ def _masked_windows(
         raise s.refuse(
             "several windows of bucketed length, which may overlap", "write one at a time, or single elements"
         )
-    array = gather(
+    array = ops.gather(
         x, at, dimension_numbers=n.as_gather(), slice_sizes=tuple(blocks), mode=GatherScatterMode.FILL_OR_DROP
     )
     counts = c.mask(PaddedArray(constant(True, dtypes.bool_, updates.shape), updates.sizes), dims, False)
-    return select_n(counts, array, updates.array)
+    return ops.select_n(counts, array, updates.array)

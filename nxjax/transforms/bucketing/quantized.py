@@ -17,14 +17,13 @@ from nxjax.ops.convert import cast
 from nxjax.ops.quant_reduce import qmean
 from nxjax.ops.quant_traced import Factor, from_stored, grid_integers, to_output_grid, wrap_int32
 from nxjax.ops.reduce import reduce_sum
-from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.bucketing.interpret import TABLE, bind_unmasked, expanded, lookup_by_length, rule
 from nxjax.transforms.bucketing.rules import called, without
 from nxjax.transforms.bucketing.sizes import Size, product
-from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, over
 
 
 @rule("qdot")
@@ -78,7 +77,7 @@ def _qmean(c: Context, s: MemberStep, x: PaddedArray) -> PaddedArray | Sequence[
     def row(numbers: Sequence[int]) -> Array:
         columns = [np.asarray(n, np.int64) for n in numbers]
         number = lookup_by_length(Context(every, c.lengths), columns, ArrayType((), dtypes.int64))
-        return broadcast_in_dim(number, shape=total.shape, broadcast_dimensions=())
+        return over(number, total.shape)
 
     factor = Factor(row([m for m, _ in factors]), row([e for _, e in factors]), rounding)
     stored = to_output_grid(factor.applied(total, lambda v: v), y_grid, *y_grid.limits)

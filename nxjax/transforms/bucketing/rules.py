@@ -6,18 +6,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from nxjax.ops import arithmetic
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import LastAxes, constant, like
-from nxjax.ops.composite_attention import dot_product_attention
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.create import iota
-from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, current_trace
 from nxjax.trace.dtypes import highest, lowest
 from nxjax.transforms.bucketing.interpret import bind_unmasked, expanded, rule, size_of, sizes_of
 from nxjax.transforms.bucketing.sizes import Extent, Size, product, simplify
-from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
+from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray, over
 
 Vals = PaddedArray | Sequence[PaddedArray]
 
@@ -66,9 +62,9 @@ def _sort(c: Context, s: MemberStep, *xs: PaddedArray) -> Vals:
         return bind_unmasked(s, xs, [sizes] * len(xs))
     shape = xs[0].shape
     inside = c.valid(sizes[axis], shape[axis])
-    padding = convert_element_type(inside, dtype=dtypes.int32)
-    padding = arithmetic.sub(like(padding, 1), padding)
-    key = broadcast_in_dim(padding, shape=shape, broadcast_dimensions=(axis,))
+    padding = ops.convert_element_type(inside, dtype=dtypes.int32)
+    padding = ops.sub(like(padding, 1), padding)
+    key = ops.broadcast_in_dim(padding, shape=shape, broadcast_dimensions=(axis,))
     _, *ys = called(s, [key, *(x.array for x in xs)], num_keys=s.op.with_defaults(s.params)["num_keys"] + 1)
     return [PaddedArray(y, sizes) for y in ys]
 
@@ -141,9 +137,9 @@ def _attention(c: Context, s: MemberStep, q: PaddedArray, k: PaddedArray, v: Pad
         # A query may see no key at all: it then weighs all keys equally, those of the padding too.
         return expanded(c, s, [q, k, v, *extras])
     n = k.shape[1]
-    seen = reshape(c.valid(k.sizes[1], n), shape=(1, 1, 1, n))
+    seen = ops.reshape(c.valid(k.sizes[1], n), shape=(1, 1, 1, n))
     arrays = [q.array, c.mask(k, (1,), 0), c.mask(v, (1,), 0), seen]
-    y = dot_product_attention(*arrays, **{**p, "has_mask": True})
+    y = ops.dot_product_attention(*arrays, **{**p, "has_mask": True})
     return PaddedArray(y, (k.sizes[0] if k.varies(0) else q.sizes[0], *q.sizes[1:]))
 
 
@@ -218,10 +214,10 @@ def _reshape(c: Context, s: MemberStep, x: PaddedArray) -> Vals:
         lengths.append(math.prod(x.shape[a] for a in ours))
     array = x.array
     if moved:
-        array = reshape(array, shape=tuple(lengths))
+        array = ops.reshape(array, shape=tuple(lengths))
         for places, group in moved:
             array = c.taken(array, group, places)
-    return PaddedArray(reshape(array, shape=after[0]), tuple(sizes))
+    return PaddedArray(ops.reshape(array, shape=after[0]), tuple(sizes))
 
 
 def _leading(sizes: Sequence[Extent]) -> bool:
@@ -259,22 +255,22 @@ def _places(
 ) -> Array:
     """Where, in the flattened padded operand, each element of the flattened padded result comes from."""
     n = math.prod(new_shape)
-    flat = iota(dtype=dtypes.int32, shape=(n,), dimension=0)
-    spread = lambda value: broadcast_in_dim(value, shape=(n,), broadcast_dimensions=())
+    flat = ops.iota(dtype=dtypes.int32, shape=(n,), dimension=0)
+    spread = lambda value: over(value, (n,))
     fixed = lambda value: constant(value, dtypes.int32, (n,))
     # The index among the elements that count, in row-major order.
     index, stride = fixed(0), Size.of(1)
     padded = 1
     for size, extent in zip(reversed(new), reversed(new_shape), strict=True):
-        coordinate = arithmetic.rem(arithmetic.div(flat, fixed(padded)), fixed(extent))
-        index = arithmetic.add(index, arithmetic.mul(coordinate, spread(c.value(simplify(stride)))))
+        coordinate = ops.rem(ops.div(flat, fixed(padded)), fixed(extent))
+        index = ops.add(index, ops.mul(coordinate, spread(c.value(simplify(stride)))))
         stride, padded = stride * size, padded * extent
     place, padded = fixed(0), 1
     for size, extent in zip(reversed(old), reversed(old_shape), strict=True):
         length = spread(c.value(size))
-        coordinate = arithmetic.rem(index, length)
-        index = arithmetic.div(index, length)
-        place = arithmetic.add(place, arithmetic.mul(coordinate, fixed(padded)))
+        coordinate = ops.rem(index, length)
+        index = ops.div(index, length)
+        place = ops.add(place, ops.mul(coordinate, fixed(padded)))
         padded *= extent
     return place
 

@@ -14,21 +14,14 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.ops import arithmetic, elementary
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import constant, like
-from nxjax.ops.compare import lt
-from nxjax.ops.convert import convert_element_type
-from nxjax.ops.create import iota
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
-from nxjax.ops.indexing import gather
-from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim, reshape
-from nxjax.ops.slicing import dynamic_slice, pad
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op, Trace, current_trace
 from nxjax.trace.program import Equation
-from nxjax.trace.types import ArrayType
+from nxjax.trace.types import ArrayType, Shape
 from nxjax.transforms.bucketing.sizes import Extent, Number, Quotient, Size, Solver, simplify
 
 
@@ -130,11 +123,9 @@ class Context:
             part: Array | None = None
             for atom in monomial:
                 factor = self._quotient(atom) if isinstance(atom, Quotient) else self.lengths[atom]
-                part = factor if part is None else arithmetic.mul(part, factor)
-            term = (
-                constant(c, dtypes.int32) if part is None else part if c == 1 else arithmetic.mul(part, like(part, c))
-            )
-            found = term if found is None else arithmetic.add(found, term)
+                part = factor if part is None else ops.mul(part, factor)
+            term = constant(c, dtypes.int32) if part is None else part if c == 1 else ops.mul(part, like(part, c))
+            found = term if found is None else ops.add(found, term)
         return constant(0, dtypes.int32) if found is None else found
 
     def _quotient(self, atom: Quotient) -> Array:
@@ -142,22 +133,22 @@ class Context:
         # Division truncates towards zero: shift to where that is the floor.
         shift = -(low // atom.by) * atom.by if low < 0 else 0
         shifted = self.value(atom.of + shift)
-        found = arithmetic.div(shifted, like(shifted, atom.by))
-        return arithmetic.sub(found, like(found, shift // atom.by)) if shift else found
+        found = ops.div(shifted, like(shifted, atom.by))
+        return ops.sub(found, like(found, shift // atom.by)) if shift else found
 
     def number(self, number: Number, type: ArrayType) -> Array:
         """A float that depends on the lengths, of the type of the literal it replaces."""
         wide = dtypes.float64 if type.dtype == dtypes.float64 else dtypes.float32
-        n = convert_element_type(self.value(number.size), dtype=wide)
+        n = ops.convert_element_type(self.value(number.size), dtype=wide)
         if number.log:
-            n = elementary.log(n)
+            n = ops.log(n)
         if abs(number.power) == 0.5:
-            n = arithmetic.sqrt(n)
+            n = ops.sqrt(n)
         if number.power < 0:
-            n = arithmetic.div(like(n, number.factor), n)
+            n = ops.div(like(n, number.factor), n)
         elif number.factor != 1:
-            n = arithmetic.mul(n, like(n, number.factor))
-        return convert_element_type(n, dtype=type.dtype, weak=type.weak)
+            n = ops.mul(n, like(n, number.factor))
+        return ops.convert_element_type(n, dtype=type.dtype, weak=type.weak)
 
     # --- masks ---
 
@@ -165,24 +156,21 @@ class Context:
         """Which of ``n`` places count, [n]."""
 
         def make() -> Array:
-            place = iota(dtype=dtypes.int32, shape=(n,), dimension=0)
-            return lt(place, broadcast_in_dim(self.value(size), shape=(n,), broadcast_dimensions=()))
+            place = ops.iota(dtype=dtypes.int32, shape=(n,), dimension=0)
+            return ops.lt(place, over(self.value(size), (n,)))
 
         return self._once(("valid", size, n), make)
+
+    def counts(self, size: Extent, shape: Shape, axis: int) -> Array:
+        """Which elements of ``shape`` count along ``axis``."""
+        return ops.broadcast_in_dim(self.valid(size, shape[axis]), shape=shape, broadcast_dimensions=(axis,))
 
     def mask(self, x: PaddedArray, axes: Sequence[int], fill: Any) -> Array:
         """``x`` with ``fill``, a scalar or an array's scalar, where it does not count along ``axes``."""
         array = x.array
         for axis in x.varying(axes):
-            keep = broadcast_in_dim(
-                self.valid(x.sizes[axis], x.shape[axis]), shape=array.shape, broadcast_dimensions=(axis,)
-            )
-            other = (
-                broadcast_in_dim(fill, shape=array.shape, broadcast_dimensions=())
-                if isinstance(fill, Array)
-                else like(array, fill)
-            )
-            array = select_n(keep, other, array)
+            other = over(fill, array.shape) if isinstance(fill, Array) else like(array, fill)
+            array = ops.select_n(self.counts(x.sizes[axis], array.shape, axis), other, array)
         return array
 
     # --- moving along an axis ---
@@ -193,10 +181,10 @@ class Context:
         missing = last + count - x.shape[axis]
         if missing > 0:
             config = tuple((0, missing if a == axis else 0, 0) for a in range(x.ndim))
-            x = pad(x, zero(x), padding_config=config)
+            x = ops.pad(x, zero(x), padding_config=config)
         sizes = tuple(count if a == axis else n for a, n in enumerate(x.shape))
         at = [self.value(start) if a == axis else constant(0, dtypes.int32) for a in range(x.ndim)]
-        return dynamic_slice(x, *at, slice_sizes=sizes)
+        return ops.dynamic_slice(x, *at, slice_sizes=sizes)
 
     def placed(self, x: PaddedArray, axis: int, low: Extent, count: int, fill: Any, holes: int = 0) -> Array:
         """``count`` elements along ``axis``: ``low`` times ``fill``, ``x`` with ``holes`` between its elements, and
@@ -209,10 +197,10 @@ class Context:
         behind = max(0, (most - least) + count - (most + length))
         config = tuple((most, behind, holes) if a == axis else (0, 0, 0) for a in range(x.ndim))
         value = fill if isinstance(fill, Array) else constant(fill, array.dtype)
-        array = pad(array, value, padding_config=config)
+        array = ops.pad(array, value, padding_config=config)
         if least == most:
             cut = tuple((0, count - array.shape[axis] if a == axis else 0, 0) for a in range(x.ndim))
-            return pad(array, value, padding_config=cut) if array.shape[axis] != count else array
+            return ops.pad(array, value, padding_config=cut) if array.shape[axis] != count else array
         return self.window(array, axis, simplify(Size.of(most) - low), count)
 
     def taken(self, x: Array, axis: int, index: Array) -> Array:
@@ -220,8 +208,13 @@ class Context:
         others = tuple(a for a in range(x.ndim) if a != axis)
         numbers = GatherDimensionNumbers(offset_dims=others, collapsed_slice_dims=(axis,), start_index_map=(axis,))
         sizes = tuple(1 if a == axis else n for a, n in enumerate(x.shape))
-        index = reshape(index, shape=(*index.shape, 1))
-        return gather(x, index, dimension_numbers=numbers, slice_sizes=sizes, mode=GatherScatterMode.CLIP)
+        index = ops.reshape(index, shape=(*index.shape, 1))
+        return ops.gather(x, index, dimension_numbers=numbers, slice_sizes=sizes, mode=GatherScatterMode.CLIP)
+
+
+def over(x: Array, shape: Sequence[int]) -> Array:
+    """The scalar ``x`` over ``shape``."""
+    return ops.broadcast_in_dim(x, shape=tuple(shape), broadcast_dimensions=())
 
 
 def zero(x: Array) -> Array:

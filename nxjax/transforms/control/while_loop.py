@@ -14,11 +14,9 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import CarryTypeError, DtypeError, ParameterError, ProgramError, ShapeError, TracerBoolConversionError
-from nxjax.ops.arithmetic import add
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import NDArray, check_carry, check_operands, require
 from nxjax.ops.collectives import as_varying
-from nxjax.ops.compare import lt
-from nxjax.ops.convert import convert_element_type
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, wrap
@@ -246,7 +244,7 @@ def fori_loop(
         raise ParameterError("fori_loop: unroll needs bounds that are known while tracing", got=unroll)
 
     def test(carry: Any) -> Any:
-        return lt(carry[0], carry[1])
+        return ops.lt(carry[0], carry[1])
 
     def step(carry: Any) -> Any:
         i, end, value = carry
@@ -276,7 +274,7 @@ def _same_shapes(value: Any, after: Any) -> Any:
 
 
 def _next(i: Array) -> Array:
-    return add(i, wrap(np.ones((), i.dtype), weak=i.type.weak))
+    return ops.add(i, wrap(np.ones((), i.dtype), weak=i.type.weak))
 
 
 def _one_dtype(bounds: Arrays) -> list[Array]:
@@ -286,4 +284,4 @@ def _one_dtype(bounds: Arrays) -> list[Array]:
             "fori_loop: bounds differ in dtype", got=f"{bounds[0].type} and {bounds[1].type}", expected="one dtype"
         )
     dtype = bounds[weak.index(False)].dtype
-    return [convert_element_type(x, dtype=dtype) for x in bounds]
+    return [ops.convert_element_type(x, dtype=dtype) for x in bounds]
