@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.numpy.contractions import of_other_kind, precision_of
+from nxjax.numpy.contractions import of_other_kind
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.elementwise import not_equal, subtract
 from nxjax.numpy.floats import clip, conjugate, i0
@@ -22,7 +22,7 @@ from nxjax.numpy.shapes import broadcast_to, moveaxis
 from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
-from nxjax.ops.dot import PrecisionLike
+from nxjax.ops.dot import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import copied, wrap
@@ -300,7 +300,7 @@ def _windows_dot(x: Array, kernel: Array, precision: Any, preferred: Any) -> Arr
         feature_group_count=1,
         batch_group_count=1,
         dimension_numbers=ConvDimensionNumbers((0, 1, 2), (0, 1, 2), (0, 1, 2)),
-        precision=precision_of(precision),
+        precision=canonical_precision(precision),
         preferred_element_type=sums,
     )
     y = ops.reshape(y, shape=(y.size,))

@@ -20,32 +20,11 @@ from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, 
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.dot import Precision, PrecisionLike
+from nxjax.ops.dot import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
-
-
-def precision_of(precision: Any) -> Any:
-    """A pair of `Precision` from what JAX accepts: None, a name, a member, or a pair of them."""
-    if precision is None:
-        return None
-    names = {"default": "DEFAULT", "high": "HIGH", "highest": "HIGHEST", "bfloat16": "DEFAULT", "fastest": "DEFAULT"}
-    names |= {"bfloat16_3x": "HIGH", "tensorfloat32": "HIGH", "float32": "HIGHEST"}
-
-    def one(p: Any) -> Precision:
-        if p is None:
-            return Precision.DEFAULT
-        name = names.get(str(p).lower()) if isinstance(p, str) else getattr(p, "name", None)
-        if name not in Precision.__members__:
-            raise ParameterError("precision: not understood", got=repr(p), expected="default, high or highest")
-        return Precision[name]
-
-    pair = precision if isinstance(precision, (tuple, list)) else (precision, precision)
-    if len(pair) != 2:
-        raise ParameterError("precision: one, or one per operand", got=repr(precision))
-    return (one(pair[0]), one(pair[1]))
 
 
 def _preferred(preferred: Any) -> DType | None:
@@ -94,7 +73,7 @@ def _dot(
         x,
         y,
         dimension_numbers=((tuple(xc), tuple(yc)), (tuple(xb), tuple(yb))),
-        precision=precision_of(precision),
+        precision=canonical_precision(precision),
         preferred_element_type=sums,
     )
     return out if preferred is None else convert(out, preferred)

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, final
+from typing import ClassVar
 
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.base import NDArray, Nondifferentiable, RemovesAxes, check_counted_axes, check_dtype, like, require
+from nxjax.ops.base import (
+    NDArray,
+    Nondifferentiable,
+    RemovesAxes,
+    check_counted_axes,
+    check_dtype,
+    declared,
+    like,
+    require,
+)
 from nxjax.ops.bitwise import or_
 from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
@@ -24,7 +33,7 @@ from nxjax.trace.types import ArrayType
 class _ArgExtremum(Nondifferentiable, RemovesAxes):
     """Index of the first extremum along the one axis in ``axes``; a NaN counts as the extremum."""
 
-    largest: ClassVar[bool]
+    largest: ClassVar[bool] = True
 
     def infer(self, x: ArrayType, /, *, axes: tuple[int, ...], index_dtype: DType) -> ArrayType:
         check_dtype(self, dtypes.NUMERIC - dtypes.COMPLEX, x)
@@ -61,21 +70,5 @@ class _ArgExtremum(Nondifferentiable, RemovesAxes):
         return convert_element_type(first, dtype=index_dtype)
 
 
-@final
-class Argmax(_ArgExtremum):
-    """Index of the first largest element"""
-
-    name = "argmax"
-    largest = True
-
-
-@final
-class Argmin(_ArgExtremum):
-    """Index of the first smallest element"""
-
-    name = "argmin"
-    largest = False
-
-
-argmax = Argmax()
-argmin = Argmin()
+argmax = declared(_ArgExtremum, "argmax", "Index of the first largest element")
+argmin = declared(_ArgExtremum, "argmin", "Index of the first smallest element", largest=False)

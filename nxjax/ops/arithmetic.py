@@ -24,6 +24,7 @@ from nxjax.ops.base import (
     RoundedDerivative,
     Tangent,
     Unary,
+    declared,
     like,
 )
 from nxjax.ops.bitwise import and_, not_, or_
@@ -304,7 +305,7 @@ class _Extremum(Differentiable, Binary):
 
     makes_nan = False
     allowed = dtypes.NUMERIC
-    compare: ClassVar[Compare]
+    compare: ClassVar[Compare] = gt
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
@@ -330,26 +331,23 @@ def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
-@final
-class Max(_Extremum):
-    """The larger of x and y"""
-
-    name = "max"
-    compare = gt
-    hlo = "maximum"
-    ufunc = _second_of_equals(np.maximum)
-    example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"
-
-
-@final
-class Min(_Extremum):
-    """The smaller of x and y"""
-
-    name = "min"
-    compare = lt
-    hlo = "minimum"
-    ufunc = _second_of_equals(np.minimum)
-    example = "jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"
+max = declared(
+    _Extremum,
+    "max",
+    "The larger of x and y",
+    hlo="maximum",
+    ufunc=_second_of_equals(np.maximum),
+    example=("jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"),
+)
+min = declared(
+    _Extremum,
+    "min",
+    "The smaller of x and y",
+    compare=lt,
+    hlo="minimum",
+    ufunc=_second_of_equals(np.minimum),
+    example=("jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"),
+)
 
 
 @final
@@ -567,8 +565,6 @@ div = Div()
 rem = Rem()
 pow = Pow()
 integer_pow = IntegerPow()
-max = Max()
-min = Min()
 abs = Abs()
 sign = Sign()
 square = Square()

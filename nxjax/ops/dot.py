@@ -48,7 +48,10 @@ class Precision(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> Precision | None:
-        return _PRECISIONS.get(value) if isinstance(value, str) else None
+        if isinstance(value, str):
+            return _PRECISIONS.get(value.lower())
+        # A pair may leave one out; other packages' members go by their names.
+        return cls.DEFAULT if value is None else cls.__members__.get(getattr(value, "name", ""))
 
 
 _PRECISIONS: Final = {

@@ -60,13 +60,11 @@ class Exp2(Composed, Smooth):
     accuracy = True
     example = "jnp.array([3.0, -1.0])", "Array([8. , 0.5], dtype=float32)"
     numpy = Face("exp2", "2 to the power x.", ("jnp.array([3, -1])", "Array([8. , 0.5], dtype=float32)"))
+    push = staticmethod(lambda t, y, x: mul(t, mul(y, float(np.log(2)))))
 
     def eval(self, x: NDArray, /) -> NDArray:
         # Complex ones as the expansion, whose answers at infinity are others than NumPy's.
         return np.asarray(np.exp(x * x.dtype.type(np.log(2))), x.dtype) if x.dtype.kind == "c" else super().eval(x)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(y, float(np.log(2)))),)
 
     def composed(self, x: Array, /) -> Array:
         return exp(mul(x, float(np.log(2))))
@@ -95,13 +93,11 @@ class Expm1(Smooth):
     accuracy = True
     example = "jnp.array([0.0, 1e-10])", "Array([0.e+00, 1.e-10], dtype=float32)"
     numpy = Face("expm1", "exp(x) - 1, exact for small x.")
+    push = staticmethod(lambda t, y, x: mul(t, add(y, 1)))
 
     def eval(self, x: NDArray, /) -> NDArray:
         y = super().eval(x)
         return _special_expm1(x, y) if x.dtype.kind == "c" else y
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, add(y, 1)),)
 
 
 log = define_op(
@@ -127,13 +123,11 @@ class Log1p(Smooth):
     accuracy = True
     example = "jnp.array([1e-10, -1.0])", "Array([1.e-10,   -inf], dtype=float32)"
     numpy = Face("log1p", "log(1 + x), exact for small x.")
+    push = staticmethod(lambda t, y, x: div(t, add(x, 1)))
 
     def eval(self, x: NDArray, /) -> NDArray:
         # NumPy's adds 1 to a complex number before all else, and a small one is gone.
         return _log1p_of_complex(x) if x.dtype.kind == "c" else super().eval(x)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: div(t, add(x, 1)),)
 
 
 def _two_products(x: NDArray) -> tuple[NDArray, NDArray]:
@@ -323,6 +317,7 @@ class Logistic(Composed, Smooth):
     accuracy = True
     example = "jnp.array([0.0, -jnp.inf, jnp.inf])", "Array([0.5, 0. , 1. ], dtype=float32)"
     scipy = Face("expit", "The logistic function 1 / (1 + exp(-x)).", ("1.0", "0.7311"))
+    push = staticmethod(lambda t, y, x: mul(t, mul(y, sub(like(y, 1), y))))
 
     def eval(self, x: NDArray, /) -> NDArray:
         wide = x.astype(np.float32) if x.dtype in dtypes.NARROW else x
@@ -341,9 +336,6 @@ class Logistic(Composed, Smooth):
             return div(like(x, 1), add(exp(neg(x)), 1))
         power = exp(neg(abs(x)))
         return div(select_n(lt(x, like(x, 0)), like(x, 1), power), add(power, 1))
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(y, sub(like(y, 1), y))),)
 
 
 # The coefficients of sinc'(x) / x in x^2, lowest first (DLMF 4.19.1).

@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from nxjax.ops import arithmetic, elementary, special
 from nxjax.ops.arithmetic import mul, neg
-from nxjax.ops.base import Differentiable, Elementwise, Face, NDArray, Tangent, check_dtype, equal_dtypes, equal_shapes
+from nxjax.ops.base import (
+    Differentiable,
+    Elementwise,
+    Face,
+    NDArray,
+    Tangent,
+    check_dtype,
+    declared,
+    equal_dtypes,
+    equal_shapes,
+)
 from nxjax.ops.recurrence import (
     Recurrence,
     away,
@@ -180,7 +190,8 @@ def _density(a: Array, x: Array) -> Array:
 class _Gamma(_Incomplete):
     """Both regularized functions follow from the one that is computed without cancellation."""
 
-    upper: bool
+    arguments = "a x"
+    upper: ClassVar[bool] = False
 
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
@@ -202,26 +213,21 @@ class _Gamma(_Incomplete):
         )
 
 
-@final
-class Igamma(_Gamma):
-    """Regularized lower incomplete gamma function P(a, x) (DLMF 8.2.4): a gamma(a) number's chance to be below x."""
-
-    name = "igamma"
-    arguments = "a x"
-    example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([0.        , 0.63212055, 1.        ], dtype=float32)"
-    lax = Face("igamma", "The regularized lower incomplete gamma function.")
-    upper = False
-
-
-@final
-class Igammac(_Gamma):
-    """Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)"""
-
-    name = "igammac"
-    arguments = "a x"
-    example = "1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([1.        , 0.36787945, 0.        ], dtype=float32)"
-    lax = Face("igammac", "The regularized upper incomplete gamma function.")
-    upper = True
+igamma = declared(
+    _Gamma,
+    "igamma",
+    "Regularized lower incomplete gamma function P(a, x) (DLMF 8.2.4): a gamma(a) number's chance to be below x.",
+    example=("1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([0.        , 0.63212055, 1.        ], dtype=float32)"),
+    lax=Face("igamma", "The regularized lower incomplete gamma function."),
+)
+igammac = declared(
+    _Gamma,
+    "igammac",
+    "Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)",
+    example=("1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([1.        , 0.36787945, 0.        ], dtype=float32)"),
+    lax=Face("igammac", "The regularized upper incomplete gamma function."),
+    upper=True,
+)
 
 
 class _Derivative(_Incomplete):
@@ -328,8 +334,6 @@ class RegularizedIncompleteBeta(_Incomplete):
         return (special.no_derivative(self, "a"), special.no_derivative(self, "b"), by_x)
 
 
-igamma = Igamma()
-igammac = Igammac()
 igamma_grad_a = IgammaGradA()
 random_gamma_grad = RandomGammaGrad()
 regularized_incomplete_beta = RegularizedIncompleteBeta()

@@ -103,6 +103,7 @@ class ErfInv(_Real):
     chlo = "erf_inv"
     example = "jnp.array([0.0, 1.0, 2.0])", "Array([ 0., inf, nan], dtype=float32)"
     scipy = Face("erfinv", "The inverse of `erf` (DLMF 7.17.1).", ("0.5", "0.4769"), "NaN outside [-1, 1]")
+    push = staticmethod(lambda t, y, x: mul(t, mul(exp(square(y)), math.sqrt(math.pi) / 2)))
 
     def eval(self, x: NDArray, /) -> NDArray:
         if x.dtype != dtypes.float64:
@@ -120,9 +121,6 @@ class ErfInv(_Real):
             step = error * math.sqrt(math.pi) / 2 * np.exp(y * y)
             y = np.where(np.isfinite(y) & np.isfinite(step), y - step / (1 + y * step), y)
         return np.asarray(y)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, mul(exp(square(y)), math.sqrt(math.pi) / 2)),)
 
 
 def _lgamma(x: float) -> float:
@@ -143,9 +141,7 @@ class Lgamma(_Real):
     chlo = "lgamma"
     example = "jnp.array([1.0, 0.0, jnp.inf])", "Array([ 0., inf, inf], dtype=float32)"
     scipy = Face("gammaln", "log |gamma(x)| (DLMF 5.2.1).", ("5.0", "3.1781"), "inf at the poles")
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, digamma(x)),)
+    push = staticmethod(lambda t, y, x: mul(t, digamma(x)))
 
 
 @final
@@ -156,6 +152,7 @@ class Digamma(_Real):
     chlo = "digamma"
     example = "jnp.array([1.0, -1.0])", "Array([-0.5772157,        nan], dtype=float32)"
     scipy = Face("digamma", "The derivative of `gammaln` (DLMF 5.2.2).", ("2.0", "0.4228"), "NaN at the poles")
+    push = staticmethod(lambda t, y, x: mul(t, polygamma(like(x, 1), x)))
 
     def double(self, x: NDArray) -> NDArray:
         # Reflection (DLMF 5.5.4) to x >= 1/2, recurrence (5.5.2) to x >= 8, then the asymptotic series (5.11.2).
@@ -171,9 +168,6 @@ class Digamma(_Real):
         # The tangent has period pi: only the distance to the next whole number counts, which is exact.
         y = np.where(low, y - np.pi / np.tan(np.pi * (x - np.rint(x))), y)
         return np.where((x <= 0) & (x == np.floor(x)), np.nan, y)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, polygamma(like(x, 1), x)),)
 
 
 @final
@@ -372,12 +366,10 @@ class BesselI0e(_Bessel):
     scipy = Face(
         "i0e", "exp(-|x|) I_0(x), the modified Bessel function (DLMF 10.25.2) without overflow.", ("2.0", "0.3085")
     )
+    push = staticmethod(lambda t, y, x: mul(t, sub(bessel_i1e(x), mul(sign(x), y))))
 
     def composed(self, x: Array, /) -> Array:
         return _bessel(0, x)
-
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        return (lambda t: mul(t, sub(bessel_i1e(x), mul(sign(x), y))),)
 
 
 @final
@@ -393,19 +385,17 @@ class BesselI1e(_Bessel):
     def composed(self, x: Array, /) -> Array:
         return mul(sign(x), _bessel(1, x))
 
-    def tangents(self, y: Array, x: Array) -> Sequence[Tangent]:
-        def push(t: Array) -> Array:
-            # I_1' = I_0 - I_1 / x. Near 0 the ratio is a series: of subnormal numbers the quotient has no digits, and
-            # its derivative is a difference of nearly equal numbers over x.
-            size = abs(x)
-            near = lt(size, like(size, 1))
-            terms = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(9)]
-            inner = select_n(near, like(x, 0), x)
-            series = mul(_horner(terms[::-1], square(mul(inner, 0.5))), exp(neg(size)))
-            ratio = select_n(near, div(y, select_n(near, x, like(x, 1))), series)
-            return mul(t, sub(sub(bessel_i0e(x), ratio), mul(sign(x), y)))
-
-        return (push,)
+    @staticmethod
+    def push(t: Array, y: Array, x: Array) -> Array:
+        # I_1' = I_0 - I_1 / x. Near 0 the ratio is a series: of subnormal numbers the quotient has no digits, and its
+        # derivative is a difference of nearly equal numbers over x.
+        size = abs(x)
+        near = lt(size, like(size, 1))
+        terms = [0.5 / (math.factorial(k) * math.factorial(k + 1)) for k in range(9)]
+        inner = select_n(near, like(x, 0), x)
+        series = mul(_horner(terms[::-1], square(mul(inner, 0.5))), exp(neg(size)))
+        ratio = select_n(near, div(y, select_n(near, x, like(x, 1))), series)
+        return mul(t, sub(sub(bessel_i0e(x), ratio), mul(sign(x), y)))
 
 
 erf_inv = ErfInv()
