@@ -15,15 +15,7 @@ import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, sub
-from nxjax.ops.base import (
-    Contraction,
-    NDArray,
-    Tangent,
-    all_weak,
-    move_batch,
-    require,
-    zeros,
-)
+from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, move_batch, require, zeros
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag, real
 from nxjax.ops.convert import cast

@@ -25,20 +25,7 @@ from nxjax.ops.base import (
     equal_dtypes,
     equal_shapes,
 )
-from nxjax.ops.recurrence import (
-    Recurrence,
-    away,
-    digamma,
-    emit,
-    exp,
-    fill,
-    lgamma,
-    log,
-    log1p,
-    on_terms,
-    run,
-    where,
-)
+from nxjax.ops.recurrence import Recurrence, away, digamma, emit, exp, fill, lgamma, log, log1p, on_terms, run, where
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType

@@ -36,15 +36,7 @@ from nxjax.ops.compare import eq, ne
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
-from nxjax.ops.indexing import (
-    along,
-    check_batching,
-    check_dims,
-    check_indices,
-    gather,
-    upper_bounds,
-    window_starts,
-)
+from nxjax.ops.indexing import along, check_batching, check_dims, check_indices, gather, upper_bounds, window_starts
 from nxjax.ops.reduce import balanced, scaled, widened
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import reshape

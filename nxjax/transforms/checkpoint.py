@@ -29,11 +29,7 @@ from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import (
-    Mask,
-    merge_by_mask,
-    select_by_mask,
-)
+from nxjax.transforms.nested import Mask, merge_by_mask, select_by_mask
 from nxjax.transforms.partial_eval import PartialTrace, Policy, partial_eval
 
 P = ParamSpec("P")
