@@ -7,17 +7,18 @@ Functions of jobs, probes, sensors and listeners are called without it, for they
 from __future__ import annotations
 
 import math
+import sys
 import threading
 import time
+from bisect import insort
 from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
-from heapq import heappush
 from itertools import count
 from typing import Any, Final, Literal, final
 
 from nxjax.backends.hybrid.health import EventLog, FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job, Value, about_one_job, error_line, is_programs, same_error
-from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, Watch, aside, current, frozen
+from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, aside, current, frozen
 from nxjax.backends.hybrid.verify import Verifier, Ward
 from nxjax.config import config
 from nxjax.errors import ExecutionError
@@ -25,7 +26,9 @@ from nxjax.errors import ExecutionError
 _FOREVER: Final = math.inf
 # Seconds that a cooler unit may always take longer than a warm one.
 _WORTH: Final = 1e-3
-# A watch that is late by this share of what a job is allowed says that the whole process was stopped.
+# A watch that wakes this much too late was stopped, as the whole process was: then nobody else could work either. Where
+# it is late by this share of what a job is allowed, nobody knows for how long.
+_STALLED: Final = 0.05
 _STOOD: Final = 0.25
 _clock = time.perf_counter
 
@@ -36,24 +39,31 @@ class EngineCore:
 
     def __init__(self, units: Mapping[str, LaneOptions], policy: FaultPolicy) -> None:
         now = _clock()
-        self.lock = threading.Lock()
         self.policy = policy
         self.log = EventLog()
         self.units = {name: Member(name, options, policy, now) for name, options in units.items()}
-        for unit in self.units.values():
-            others = (o for o in self.units.values() if o is not unit and o.options.group == unit.options.group)
-            unit.group = tuple(others) if unit.options.group else ()
         self.active: dict[int, GraphRun] = {}
         # What waits for a unit to come back: told which unit is out for longer, or None if one is back.
         self.waiting: list[Callable[[Member | None], None]] = []
         self.verifier = Verifier(self)
         self.ward = Ward(self)
-        self.watch = Watch(self._look, "nxjax-watch")
         self.closed = False
         self._numbers = count()
         self._tickets = count()
-        # The lane that is just asking for more, which need not be woken for the first job that it gets.
-        self._asking: Lane | None = None
+        self._begin_without_threads()
+
+    def _begin_without_threads(self) -> None:
+        """Locks, and what tells of threads, as if there were none."""
+        self.lock = threading.Lock()
+        self.ended = threading.Event()
+        # When the watch has to look again; told if that is sooner than it thinks.
+        self._due, self._sooner, self._watched = _FOREVER, threading.Condition(self.lock), False
+        for unit in self.units.values():
+            of = unit.options.group
+            group = [o for o in self.units.values() if of and o.options.group == of] or [unit]
+            first = group[0] is unit
+            queue, ready = ([], threading.Condition(self.lock)) if first else (group[0].queue, group[0].ready)
+            unit.begin(group, queue, ready)
 
     # In and out.
 
@@ -68,7 +78,6 @@ class EngineCore:
                 raise ExecutionError("the engine is closed", fix="make a new one")
             run = GraphRun(self, engine, graph, given, next(self._numbers), _clock())
             self.active[run.number] = run
-            self.ward.wake()
             for i in graph.first:
                 self.place(run, i)
             if not run.left:
@@ -90,20 +99,16 @@ class EngineCore:
             self.closed = True
             for run in tuple(self.active.values()):
                 self.fail(run, CancelledError("the engine was closed"))
-            idle = [lane for unit in self.units.values() for lane in unit.idle]
             for unit in self.units.values():
-                unit.idle.clear()
-            self.watch.end()
-        for lane in idle:
-            lane.wake()
+                unit.ready.notify_all()
+                unit.hurried.set()
+            self._sooner.notify()
+            self.ended.set()
         self.log.deliver()
 
     def forked(self) -> None:
         """In a child process none of the threads exist: what ran is lost, what is known stays."""
-        self.lock = threading.Lock()
-        for unit in self.units.values():
-            unit.reset()
-        self.watch = Watch(self._look, "nxjax-watch")
+        self._begin_without_threads()
         self.waiting.clear()
         for run in tuple(self.active.values()):
             self.fail(run, ExecutionError("the process was forked during this run", source=run.source))
@@ -189,25 +194,20 @@ class EngineCore:
 
     def push(self, unit: Member, attempt: Attempt) -> None:
         """Queue an attempt, and see to it that a lane comes for it."""
-        heappush(unit.queue, (attempt.run.number, attempt.job, next(self._tickets), attempt))
-        asking = self._asking
-        if asking is not None and asking.unit is unit:
-            self._asking = None
-        elif not self._called(unit) and unit.group and attempt.check is None:
-            runs = attempt.run.graph.jobs[attempt.job].runs
-            for other in unit.group:
-                if other.fine and other.name in runs and self._called(other):
-                    break
+        insort(unit.queue, (attempt.run.number, attempt.job, next(self._tickets), attempt))
+        self._staff(unit)
 
-    def _called(self, unit: Member) -> bool:
-        """A parked lane of a unit comes for work, or one more; False if all that it may have are at work."""
-        if unit.idle:
-            unit.idle.pop().wake()
-        elif len(unit.lanes) < unit.options.lanes:
-            self._hire(unit)
+    def _staff(self, unit: Member) -> None:
+        """Wake an idle lane for what waits, or begin one more."""
+        if len(unit.group) > 1:
+            unit.ready.notify_all()
         else:
-            return False
-        return True
+            unit.ready.notify()
+        for member in unit.group:
+            free = sum(lane.work is None for lane in member.lanes)
+            if len(member.lanes) < member.options.lanes and sum(member.takes(e[-1]) for e in unit.queue) > free:
+                self._hire(member)
+                return
 
     def _hire(self, unit: Member) -> None:
         """One more thread for a unit."""
@@ -223,42 +223,41 @@ class EngineCore:
     def loop(self, lane: Lane) -> None:
         """What a lane does all its life."""
         current.lane = lane
-        values: Any = None
-        given: list[tuple[Value, Any]] = []
+        values: list[Value] | None = None
         error: BaseException | None = None
-        log = self.log
         while True:
             with self.lock:
-                attempt: Attempt | None = lane.work
+                attempt = lane.work
                 if attempt is not None:
-                    self._asking = None if lane.abandoned else lane
                     try:
                         self._ended(lane, attempt, values, error)
                     except Exception as bug:
                         # An answer that cannot even be looked at must not leave its run waiting for ever.
                         self.fail(attempt.run, bug)
-                    self._asking = None
-                if lane.abandoned or self.closed:
-                    break
-                attempt = lane.unit.next()
-                if attempt is None:
-                    if len(lane.unit.lanes) > lane.unit.options.lanes:  # one that was lent is back
-                        lane.unit.lanes.remove(lane)
-                        break
-                    lane.unit.idle.append(lane)
-                else:
-                    given = self._begin(lane, attempt)
-            if log.listeners:
-                log.deliver()
             values = error = None
+            self.log.deliver()
+            with self.lock:
+                attempt = self._next(lane)
+                given = [] if attempt is None else self._begin(lane, attempt)
             if attempt is None:
-                lane.park()
-            else:
-                config.here.set(attempt.run.settings)
-                values, error = attempt.carry_out(given, self.policy.nan)
-                config.here.set(config.process)
-                given = []
-        log.deliver()
+                return
+            config.here.set(attempt.run.settings)
+            values, error = attempt.carry_out(given, self.policy.nan)
+            config.here.set(config.process)
+            del given
+
+    def _next(self, lane: Lane) -> Attempt | None:
+        """What a lane does next, once there is something; None if it is to end."""
+        unit = lane.unit
+        # Of those that were lent and are back, one is too many.
+        while not (self.closed or lane.abandoned or len(unit.lanes) > unit.options.lanes):
+            attempt = unit.next()
+            if attempt is not None:
+                return attempt
+            unit.ready.wait()
+        if not lane.abandoned:
+            unit.lanes.remove(lane)
+        return None
 
     def lend(self, lane: Lane) -> None:
         """A lane waits for another run, inside of its job: its unit has another one meanwhile. Takes the lock."""
@@ -267,8 +266,7 @@ class EngineCore:
                 unit: Member = lane.unit
                 unit.lanes.remove(lane)
                 lane.lent = _clock()
-                if unit.queue and not unit.idle:
-                    self._hire(unit)
+                self._staff(unit)
 
     def reclaim(self, lane: Lane) -> None:
         """A lane that was lent goes on. Takes the lock."""
@@ -277,17 +275,15 @@ class EngineCore:
                 lane.deadline += _clock() - lane.lent
                 lane.lent = 0.0
                 lane.unit.lanes.append(lane)
-                if lane.deadline < self.watch.at:
-                    self.watch.by(lane.deadline)
+                self._look_by(lane.deadline)
 
     def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Any]]:
         lane.work = attempt
         attempt.start = attempt.moved = now = _clock()
         if self.policy.deadlines:
             job = attempt.run.graph.jobs[attempt.job]
-            lane.deadline = at = now + lane.unit.allowed(job)
-            if at < self.watch.at:
-                self.watch.by(at)
+            lane.deadline = now + lane.unit.allowed(job)
+            self._look_by(lane.deadline)
         return attempt.run.gather(attempt.job)
 
     def _ended(self, lane: Lane, attempt: Attempt, values: list[Value] | None, error: BaseException | None) -> None:
@@ -416,17 +412,15 @@ class EngineCore:
         number = None if run is None else run.number
         if fine:
             self.log.add(unit.name, "out", f"taken out: {reason}", job=job, run=number)
-        unit.probe = None
-        if unit.health.retry < _FOREVER:
-            self.watch.by(unit.health.retry)
+        self.ward.tend(unit)
         self.scatter(unit, reason, "all" if drop else "none")
 
     def scatter(self, unit: Member, reason: str, drop: Literal["none", "spare", "all"]) -> None:
         """Give what waits for a unit to others; of what it is doing none, what others can do, or all."""
-        waiting, unit.queue = unit.queue, []
-        homeless = [entry[-1] for entry in sorted(waiting)]
+        homeless = [entry[-1] for entry in unit.queue if entry[-1].unit is unit]
+        unit.queue[:] = [entry for entry in unit.queue if entry[-1].unit is not unit]
         for lane in unit.lanes if drop != "none" else ():
-            attempt: Attempt | None = lane.work
+            attempt = lane.work
             if attempt is None or not attempt.wanted() or attempt.dropped:
                 continue
             job = attempt.run.graph.jobs[attempt.job]
@@ -470,26 +464,46 @@ class EngineCore:
 
     # Time.
 
+    def _look_by(self, when: float) -> None:
+        """Have the watch look at lanes at ``when`` at the latest."""
+        if when < self._due:
+            self._due = when
+            self._sooner.notify()
+            if not self._watched:
+                self._watched = aside(self._watch, "nxjax-watch")
+
+    def _watch(self) -> None:
+        """A thread: looks whenever the first lane is due."""
+        while not self.closed:
+            with self.lock:
+                left = self._due - _clock()
+                if left > 0:
+                    self._sooner.wait(min(left, threading.TIMEOUT_MAX))
+                now = _clock()
+                late = now - self._due
+                try:
+                    if late >= 0:
+                        self._look(now, late if late > _STALLED else 0.0)
+                except Exception as error:
+                    # The watch is what everything else is saved by: it goes on.
+                    self._due = now + 1.0
+                    sys.excepthook(type(error), error, error.__traceback__)
+            self.log.deliver()
+
     def _look(self, now: float, late: float) -> None:
-        """The watch: who is overdue, who may be probed."""
-        with self.lock:
-            self.watch.at = _FOREVER
-            if self.closed:
-                return
-            for unit in self.units.values():
-                for lane in tuple(unit.lanes):
-                    if lane.work is None or lane.deadline == _FOREVER:
-                        continue
-                    if late:
-                        # The process stood still, for longer than the watch can know: what is left is given anew.
-                        allowed = unit.allowed(lane.work.run.graph.jobs[lane.work.job])
-                        lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
-                    if lane.deadline <= now:
-                        self._overdue(unit, lane, now)
-                    if lane.deadline < self.watch.at:
-                        self.watch.at = lane.deadline
-            self.watch.at = min(self.watch.at, self.ward.look(now, late))
-        self.log.deliver()
+        """Who is overdue; ``late`` is how long the process stood still."""
+        self._due = _FOREVER
+        for unit in self.units.values():
+            for lane in tuple(unit.lanes):
+                if lane.work is None or lane.deadline == _FOREVER:
+                    continue
+                if late:
+                    # For longer than the watch can know: what is left is given anew.
+                    allowed = unit.allowed(lane.work.run.graph.jobs[lane.work.job])
+                    lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
+                if lane.deadline <= now:
+                    self._overdue(unit, lane, lane.work, now)
+                self._due = min(self._due, lane.deadline)
 
     def _abandon(self, unit: Member, lane: Lane) -> None:
         """Do without a lane that is not back; what waits for it gets another."""
@@ -497,8 +511,7 @@ class EngineCore:
         lane.deadline = _FOREVER
         unit.lanes.remove(lane)
         unit.lost += 1
-        if unit.queue and not unit.idle:
-            self._hire(unit)
+        self._staff(unit)
 
     def renew(self, unit: Member) -> None:
         """A unit is about to be used again: not by lanes that still hang in what was taken from them."""
@@ -506,9 +519,8 @@ class EngineCore:
             if lane.work is not None and lane.work.dropped:
                 self._abandon(unit, lane)
 
-    def _overdue(self, unit: Member, lane: Lane, now: float) -> None:
+    def _overdue(self, unit: Member, lane: Lane, attempt: Attempt, now: float) -> None:
         """A lane has not come back in time. Where nobody else could do it, it has longer."""
-        attempt: Attempt = lane.work
         run, job = attempt.run, attempt.run.graph.jobs[attempt.job]
         allowed = unit.allowed(job)
         if attempt.wanted() and attempt.check is None and not attempt.dropped:
@@ -526,7 +538,7 @@ class EngineCore:
         attempt.dropped = reason
         if wanted and check is None:
             run.tried.setdefault(attempt.job, []).append((unit.name, reason, None))
-        self.ward.interrupt(unit)
+        unit.interrupting = unit.options.interrupt is not None
         self.take_out(unit, reason, run=run, job=job.name, drop=True)
         if not wanted or run.over:
             return

@@ -167,7 +167,6 @@ class LaneOptions:
         trusted: what it answers is right, and needs no check: the host, which computes the meaning itself.
         receive: ``receive(value, unit)`` makes another unit's result usable here (a transfer, on this unit's lane).
             None: results are usable everywhere.
-        copies: its results are copied, because it writes later ones into the same memory.
     """
 
     lanes: int = 1
@@ -178,7 +177,6 @@ class LaneOptions:
     group: str = ""
     trusted: bool = False
     receive: Callable[[Value, str], Value] | None = None
-    copies: bool = False
 
     def __post_init__(self) -> None:
         if self.lanes < 1:

@@ -1,19 +1,16 @@
 """What the engine holds: lanes (threads), the book of each unit, and passes through a graph with their attempts.
 
-Nothing here polls: a lane waits on a lock that is released once for every time it is asked for, the watch on an event
-with a time limit. All threads are daemons, so that one which hangs keeps no interpreter from ending.
+All threads are daemons, so that one which hangs keeps no interpreter from ending.
 """
 
 from __future__ import annotations
 
 import math
-import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from heapq import heappop
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -27,10 +24,6 @@ from nxjax.errors import ExecutionError, user_source
 if TYPE_CHECKING:
     from nxjax.backends.hybrid.core import EngineCore
     from nxjax.backends.hybrid.verify import AnswerCheck
-
-
-# A watch that wakes this much too late was stopped, as the whole process was: then nobody else could work either.
-_STALLED = 0.05
 
 
 # The lane that this thread is, if it is one: ``current.lane``.
@@ -49,25 +42,15 @@ class Lane:
         lent: since when it waits for another run inside of its job, and its unit does without; 0 if it does not.
     """
 
-    __slots__ = ("_parked", "abandoned", "deadline", "lent", "number", "unit", "work")
+    __slots__ = ("abandoned", "deadline", "lent", "number", "unit", "work")
 
-    def __init__(self, unit: Any, number: int) -> None:
+    def __init__(self, unit: Member, number: int) -> None:
         self.unit = unit
         self.number = number
-        self.work: Any = None
+        self.work: Attempt | None = None
         self.deadline = math.inf
         self.abandoned = False
         self.lent = 0.0
-        self._parked = threading.Lock()
-        self._parked.acquire()
-
-    def park(self) -> None:
-        """Wait to be woken. Being woken before waiting counts."""
-        self._parked.acquire()
-
-    def wake(self) -> None:
-        """To be called once for every `park`, by whoever took this lane off the list of idle ones."""
-        self._parked.release()
 
 
 def aside(function: Callable[[], None], name: str) -> bool:
@@ -77,54 +60,6 @@ def aside(function: Callable[[], None], name: str) -> bool:
     except RuntimeError:
         return False
     return True
-
-
-@final
-class Watch:
-    """Calls ``look(now, lateness)`` when it is time; ``look`` sets ``at``, when it is time again.
-
-    ``lateness`` is how much later it was called than asked for, if that was much.
-    """
-
-    def __init__(self, look: Callable[[float, float], None], name: str) -> None:
-        self._look = look
-        self._name = name
-        self._alarm = threading.Event()
-        self._running = False
-        self._ended = False
-        self.at = math.inf
-
-    def by(self, when: float) -> None:
-        """Look at ``when`` at the latest. To be called under the owner's lock."""
-        if when < self.at and not self._ended:
-            self.at = when
-            if not self._running:
-                self._running = True
-                threading.Thread(target=self._watch, name=self._name, daemon=True).start()
-            self._alarm.set()
-
-    def end(self) -> None:
-        self._ended = True
-        self._alarm.set()
-
-    def _watch(self) -> None:
-        while not self._ended:
-            at = self.at
-            left = at - time.perf_counter()
-            woken = (
-                self._alarm.wait(None if left == math.inf else min(left, threading.TIMEOUT_MAX)) if left > 0 else False
-            )
-            self._alarm.clear()
-            now = time.perf_counter()
-            if woken and now < self.at:
-                continue
-            late = now - at if at < math.inf else 0.0
-            try:
-                self._look(now, late if late > _STALLED else 0.0)
-            except Exception as error:
-                # The watch is what everything else is saved by: it goes on.
-                self.at = now + 1.0
-                sys.excepthook(type(error), error, error.__traceback__)
 
 
 @final
@@ -172,8 +107,7 @@ class Attempt:
             problem = misfit(found, graph.least[self.job], job.gives)
             if problem:
                 return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=self.run.source)
-            copied = unit.options.copies
-            values = [frozen(np.array(v) if copied and isinstance(v, np.ndarray) else v) for v in found]
+            values = [frozen(v) for v in found]
             if self.check is not None:
                 self.group = self.check.compare(values)
             elif nan:
@@ -395,6 +329,8 @@ _MEAN: Final = 1 / 8
 _DEVIATION: Final = 1 / 4
 # A unit that takes a job over may have to compile it first.
 _TAKEN_OVER: Final = 6
+# Numbers of the run and of the job, and of the entry itself.
+QueueEntry = tuple[int, int, int, Attempt]
 
 
 @final
@@ -402,42 +338,36 @@ class Member:
     """The engine's book of one unit.
 
     Attributes:
-        queue: what it is to do, by run, then by job.
-        idle: its lanes that are parked. lanes: all that are not taken for hung.
-        group: the other units of its group, which take work from it and it from them.
-        lost: how many of its threads do not come back.
+        group: the units that share its queue, itself first: they take work from one another.
+        queue: what they are to do, by run, then by job. ready: tells idle lanes that there is more.
+        lanes: all that are not taken for hung. lost: how many of its threads do not come back.
         checked: jobs of which an answer was asked of a second unit since it was taken out last.
-        probe: the deadline of the probe under way, None if there is none. interrupting: when its interrupt began, or 0.
-        read_at: when its sensor is read next; infinite while it is read. told: it has answered once.
+        tended: a thread asks it until it is back, at once if ``hurried``, and ends what hangs if ``interrupting``.
+        sensing: a thread reads its sensor. told: it has answered once.
     """
 
     __slots__ = (
-        "_times", "checked", "fine", "group", "health", "idle", "interrupting", "lanes", "lost", "name", "numbers",
-        "options", "policy", "probe", "queue", "read_at", "thermal", "told",
+        "_times", "checked", "fine", "group", "health", "hurried", "interrupting", "lanes", "lost", "name", "numbers",
+        "options", "policy", "queue", "ready", "sensing", "tended", "thermal", "told",
     )  # fmt: skip
 
     def __init__(self, name: str, options: LaneOptions, policy: FaultPolicy, now: float) -> None:
         self.name, self.options, self.policy = name, options, policy
         self.health = Health(policy, now)
         self.thermal = Thermal(options.heat)
-        self.group: tuple[Member, ...] = ()
         self.numbers = count()
         self.checked: set[str] = set()
         self.fine = True
         # Per job: mean, mean deviation, and whether it was the first time.
         self._times: dict[str, tuple[float, float, bool]] = {}
-        self.queue: list[tuple[int, int, int, Attempt]] = []
-        self.reset()
 
-    def reset(self) -> None:
+    def begin(self, group: Sequence[Member], queue: list[QueueEntry], ready: threading.Condition) -> None:
         """No thread of it exists (any more)."""
-        self.queue.clear()
-        self.idle: list[Lane] = []
+        self.group, self.queue, self.ready = (self, *(o for o in group if o is not self)), queue, ready
         self.lanes: list[Lane] = []
         self.lost = 0
-        self.probe: float | None = None
-        self.interrupting = self.read_at = 0.0
-        self.told = threading.Event()
+        self.tended = self.interrupting = self.sensing = False
+        self.hurried, self.told = threading.Event(), threading.Event()
 
     def assess(self) -> None:
         """Whether it is given work without second thoughts."""
@@ -447,25 +377,26 @@ class Member:
     def usable(self) -> bool:
         return self.health.fine and self.thermal.heat != "hot"
 
+    def takes(self, attempt: Attempt) -> bool:
+        """Whether it may do what is in its group's queue."""
+        if attempt.unit is self:
+            return True
+        run, i = attempt.run, attempt.job
+        able = self.name in run.graph.jobs[i].runs and not run.failures(i, self.name)
+        return able and self.fine and attempt.check is None
+
     def next(self) -> Attempt | None:
-        """What a lane of it does next: the first of its queue, else of another's in its group."""
-        while self.queue:
-            attempt = heappop(self.queue)[-1]
+        """What a lane of it does next."""
+        place = 0
+        while place < len(self.queue):
+            attempt = self.queue[place][-1]
+            if attempt.wanted() and not self.takes(attempt):
+                place += 1
+                continue
+            del self.queue[place]
             if attempt.wanted():
+                attempt.unit = self
                 return attempt
-        if not self.fine:
-            return None
-        for other in self.group:
-            for place, entry in enumerate(other.queue):
-                attempt = entry[-1]
-                run, i = attempt.run, attempt.job
-                ours = self.name in run.graph.jobs[i].runs and not run.failures(i, self.name)
-                if ours and attempt.check is None and attempt.wanted():
-                    other.queue[place] = other.queue[-1]
-                    other.queue.pop()
-                    other.queue.sort()
-                    attempt.unit = self
-                    return attempt
         return None
 
     # --- how long jobs take ---

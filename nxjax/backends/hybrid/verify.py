@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import random
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 from nxjax.backends.hybrid.jobs import Job, Value, about_one_job, agree, error_line, is_programs
@@ -52,8 +53,9 @@ class AnswerCheck:
     def truth(self) -> int | None:
         """The answer of a unit that is right whatever the others say (the host, which computes the meaning itself),
         else that of two units, if there is one."""
+        # The vote of who has lied elsewhere meanwhile does not count.
         sure = [n for unit, _, n in self.answers if unit.options.trusted]
-        numbers = [n for _, _, n in self.answers]
+        numbers = [n for unit, _, n in self.answers if not unit.health.lied]
         return next(iter([*sure, *(n for n in numbers if numbers.count(n) > 1)]), None)
 
 
@@ -161,15 +163,6 @@ class Verifier:
             core.log.add(liar.name, "lie", reason, job=job.name, run=run.number)
             core.take_out(liar, reason, run=run, job=job.name, drop=True, lied=True)
         for other in tuple(core.active.values()):
-            for j, check in tuple(other.checks.items()):
-                if other.over:
-                    break
-                unit, values, _ = check.answers[0]
-                if unit is not liar and any(one is liar for one, _, _ in check.answers):
-                    # Its vote does not count: ask again.
-                    new = AnswerCheck(other.graph.jobs[j], unit, values, check.tolerance)
-                    other.checks[j] = new
-                    self._settle(other, j, new)
             told = [j for j, unit in enumerate(other.by) if unit is liar]
             if told and not other.over:
                 self.reset(other, told, liar)
@@ -215,7 +208,10 @@ _FIRST: Final = 0.05
 
 @final
 class Ward:
-    """Looks after units. Under the engine's lock, where the name does not say otherwise."""
+    """Looks after units: asks those that are out until they are back, and reads temperatures while something runs.
+
+    A thread for each such unit. Under the engine's lock, where the name does not say otherwise.
+    """
 
     def __init__(self, core: EngineCore) -> None:
         self._core = core
@@ -223,79 +219,80 @@ class Ward:
 
     # Probes.
 
+    def tend(self, unit: Member) -> None:
+        """It was taken out, or somebody needs it."""
+        unit.hurried.set()
+        if not unit.tended and (unit.interrupting or unit.health.retry < math.inf):
+            unit.tended = aside(lambda: self._tend(unit), f"nxjax-{unit.name}-probe")
+
     def hurry(self, unit: Member) -> None:
         """Somebody needs it: ask now."""
         if unit.health.state == "out" and unit.health.retry < math.inf:
             unit.health.retry = _clock()
-            self._core.watch.by(unit.health.retry)
+            self.tend(unit)
 
-    def look(self, now: float, late: float) -> float:
-        """Ask what is due, give up probes that do not come back; gives when to look again."""
-        core, policy = self._core, self._core.policy
-        at = math.inf
-        for unit in core.units.values():
-            if unit.probe is not None:
-                unit.probe += late
-                if unit.probe <= now:
-                    unit.lost += 1
-                    self._failed(unit, f"a probe did not come back within {policy.probe:g} s")
-            if unit.health.state == "out" and unit.health.retry <= now:
-                stopping = unit.interrupting + policy.probe
-                if unit.interrupting and now < stopping:
-                    at = min(at, stopping)
-                    continue
-                self._begin(unit, now)
-            out = unit.health.state == "out"
-            at = min(at, unit.health.retry if out else math.inf, math.inf if unit.probe is None else unit.probe)
-        return min(at, self._read(now))
+    def _tend(self, unit: Member) -> None:
+        """A thread: ends what hangs in a unit, and asks it, with longer and longer pauses, until it is used again."""
+        core, options = self._core, unit.options
+        while True:
+            with core.lock:
+                interrupting, unit.interrupting = unit.interrupting, False
+                left = unit.health.retry - _clock()
+                if core.closed or (left == math.inf and not interrupting):
+                    unit.tended = False
+                    return
+                unit.hurried.clear()
+                lost = unit.lost
+                if left <= 0 and not interrupting:
+                    unit.health.probing(_clock())
+            if interrupting and options.interrupt is not None:
+                self._limited(unit, options.interrupt)
+            elif left > 0:
+                unit.hurried.wait(min(left, threading.TIMEOUT_MAX))
+            elif lost >= core.policy.lost:
+                self._asked(unit, f"{lost} of its threads have not come back")
+            else:
+                right, why = (True, "") if options.probe is None else self._limited(unit, options.probe)
+                self._asked(unit, why or ("" if right else "gave a wrong answer to a probe"))
 
-    def _begin(self, unit: Member, now: float) -> None:
-        policy, ask = self._core.policy, unit.options.probe
-        if unit.lost >= policy.lost:
-            self._failed(unit, f"{unit.lost} of its threads have not come back")
-            return
-        unit.health.probing(now)
-        if ask is None:
-            self._passed(unit)
-            return
-        probe = unit.probe = now + policy.probe
+    def _limited(self, unit: Member, ask: Callable[[], Any]) -> tuple[Any, str]:
+        """What ``ask`` gives, or why nothing. What does not come back in a probe's time costs the unit a thread."""
+        core, over = self._core, threading.Event()
+        gave: list[tuple[Any, str]] = []
 
         def run() -> None:
-            why = "gave a wrong answer to a probe"
             try:
-                right = bool(ask())
+                gave.append((ask(), ""))
             except BaseException as error:
-                right, why = False, f"raised in a probe: {error_line(error)}"
-            with self._core.lock:
-                if unit.probe != probe:  # it was given up, or the unit is back by other means
-                    unit.lost = max(0, unit.lost - (_clock() >= probe))
-                elif right:
-                    self._passed(unit)
-                else:
-                    self._failed(unit, why)
-            self._core.log.deliver()
+                gave.append((None, f"raised in a probe: {error_line(error)}"))
+            with core.lock:
+                unit.lost -= 1
+            over.set()
 
-        if not aside(run, f"nxjax-{unit.name}-probe"):
-            self._failed(unit, "the system gives no thread for a probe")
+        with core.lock:
+            unit.lost += 1
+        if not aside(run, f"nxjax-{unit.name}-asked"):
+            unit.lost -= 1
+            return None, "the system gives no thread for a probe"
+        over.wait(core.policy.probe)
+        return gave[0] if gave else (None, f"a probe did not come back within {core.policy.probe:g} s")
 
-    def _passed(self, unit: Member) -> None:
-        unit.probe = None
-        if unit.health.probe_passed(_clock()):
-            self._returns(unit, "readmitted: it answers again")
-        else:
-            self._core.watch.by(unit.health.retry)
-
-    def _failed(self, unit: Member, why: str) -> None:
-        core = self._core
-        unit.probe = None
-        unit.health.probe_failed(_clock(), why)
-        core.log.add(unit.name, "probe", f"stays out: {why}; asked again in {unit.health.backoff():.3g} s")
-        core.watch.by(unit.health.retry)
-        core.answers_again(unit)
+    def _asked(self, unit: Member, wrong: str) -> None:
+        """A unit has answered a probe, or not. Without the lock."""
+        core, health = self._core, unit.health
+        with core.lock:
+            if health.state != "probing":
+                return  # the user was quicker
+            if wrong:
+                health.probe_failed(_clock(), wrong)
+                core.log.add(unit.name, "probe", f"stays out: {wrong}; asked again in {health.backoff():.3g} s")
+                core.answers_again(unit)
+            elif health.probe_passed(_clock()):
+                self._returns(unit, "readmitted: it answers again")
+        core.log.deliver()
 
     def back(self, unit: Member) -> None:
         """The user takes it back."""
-        unit.probe = None
         unit.health.back(_clock())
         unit.thermal.heat = "unknown"
         self._returns(unit, "readmitted by the user")
@@ -306,73 +303,34 @@ class Ward:
         self._core.renew(unit)
         self._core.answers_again()
 
-    def interrupt(self, unit: Member) -> None:
-        """End a call that does not come back, if the unit knows how."""
-        stop = unit.options.interrupt
-        if stop is None:
-            return
-        began = unit.interrupting = _clock()
-
-        def run() -> None:
-            try:
-                stop()
-            except BaseException as error:
-                self._core.log.add(unit.name, "lost", f"could not be interrupted: {error_line(error)}")
-            with self._core.lock:
-                if unit.interrupting == began:
-                    unit.interrupting = 0.0
-                    self._core.watch.by(max(_clock(), unit.health.retry))
-
-        if not aside(run, f"nxjax-{unit.name}-interrupt"):
-            unit.interrupting = 0.0
-
     # Temperatures.
 
     def warm_up(self) -> None:
-        """Something is about to run: know how hot units are. Without the lock."""
-        if self._sensed and not all(unit.told.is_set() for unit in self._sensed):
-            with self._core.lock:
-                self._read(_clock(), needed=True)
-            until = _clock() + _FIRST
-            for unit in self._sensed:
-                unit.told.wait(max(0.0, until - _clock()))
+        """Something is about to run: know how hot units are, and read it from now on. Without the lock."""
+        if all(unit.sensing for unit in self._sensed):
+            return
+        with self._core.lock:
+            new = [unit for unit in self._sensed if not unit.sensing]
+            for unit in new:
+                unit.sensing = aside(lambda unit=unit: self._sense(unit), f"nxjax-{unit.name}-sensor")
+        until = _clock() + _FIRST
+        for unit in new:
+            unit.told.wait(max(0.0, until - _clock()))
 
-    def wake(self) -> None:
-        """Something runs: read temperatures from now on."""
-        for unit in self._sensed:
-            self._core.watch.by(unit.read_at)
-
-    def _read(self, now: float, needed: bool = False) -> float:
-        """Ask the sensors that are due, as long as something runs or a unit is hot; gives when the next is."""
+    def _sense(self, unit: Member) -> None:
+        """A thread: reads a sensor as long as something runs or the unit is hot."""
         core = self._core
-        at = math.inf
-        for unit in self._sensed:
-            if needed or core.active or unit.thermal.heat == "hot":
-                if unit.read_at <= now:
-                    unit.read_at = math.inf
-                    aside(lambda unit=unit: self._ask(unit), f"nxjax-{unit.name}-sensor")
-                at = min(at, unit.read_at)
-        return at
-
-    def _ask(self, unit: Member) -> None:
-        """Read a sensor, without the lock."""
-        read, celsius, why = unit.options.sensor, None, "the sensor gave nothing"
-        assert read is not None
-        try:
-            answer: Any = read()
-            if answer is not None:
-                celsius = None if answer.celsius is None else float(answer.celsius)
-                why = str(getattr(answer, "why", "")) or "the sensor gave no temperature"
-        except BaseException as error:
-            why = f"the sensor raised {error_line(error)}"
-        core = self._core
-        with core.lock:
-            self._told(unit, celsius, why)
-            unit.read_at = _clock() + core.policy.heat_period
-            if core.active or unit.thermal.heat == "hot":
-                core.watch.by(unit.read_at)
-        unit.told.set()
-        core.log.deliver()
+        while True:
+            celsius, why = _reading(unit)
+            with core.lock:
+                self._told(unit, celsius, why)
+            unit.told.set()
+            core.log.deliver()
+            core.ended.wait(core.policy.heat_period)
+            with core.lock:
+                if core.closed or not (core.active or unit.thermal.heat == "hot"):
+                    unit.sensing = False
+                    return
 
     def _told(self, unit: Member, celsius: float | None, why: str) -> None:
         core, limits = self._core, unit.options.heat
@@ -394,3 +352,17 @@ class Ward:
             core.log.add(unit.name, "warm", f"{shown}, above {limits.warning:g}: others are preferred")
         elif before == "warm":
             core.log.add(unit.name, "cool", shown)
+
+
+def _reading(unit: Member) -> tuple[float | None, str]:
+    """What a sensor says: degrees, or why there are none."""
+    read = unit.options.sensor
+    assert read is not None
+    try:
+        answer: Any = read()
+        if answer is None:
+            return None, "the sensor gave nothing"
+        celsius = None if answer.celsius is None else float(answer.celsius)
+        return celsius, str(getattr(answer, "why", "")) or "the sensor gave no temperature"
+    except BaseException as error:
+        return None, f"the sensor raised {error_line(error)}"

@@ -355,19 +355,6 @@ def test_a_unit_runs_no_more_at_once_than_it_has_lanes():
     assert most == [2]
 
 
-def test_results_that_a_unit_writes_over_are_copied():
-    buffer = np.zeros(2, np.int64)
-
-    def reuses(args: list[Any]) -> list[Any]:
-        buffer[:] = args[0]
-        return [buffer]
-
-    with Engine({"npu": LaneOptions(copies=True)}) as engine:
-        graph = Graph([job("npu", npu=reuses)])
-        runs = [engine.submit(graph, [n]) for n in range(3)]
-        assert [run.result()[0].tolist() for run in runs] == [[0, 0], [1, 1], [2, 2]]
-
-
 def test_listeners_hear_and_their_errors_stay_with_them(capsys: pytest.CaptureFixture[str]):
     heard: list[str] = []
 
