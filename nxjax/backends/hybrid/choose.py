@@ -298,16 +298,15 @@ def _thriftiest(problem: Problem, deadline: float, effort: int, nodes: int) -> F
         found, whole = ways(p, both, lambda sums, i: sums[0] <= deadline)
         return (place(p, found[-1].units()), "chain", whole) if found else None
 
+    placed, proved = least_joules(p, deadline, nodes)
+    if proved:
+        return None if placed is None else (placed, "exact", True)
+
     def waste(units: Sequence[int]) -> tuple[float, float, float]:
         makespan = place(p, units).makespan
         return max(0.0, makespan - deadline), p.energy(units), makespan
 
-    if p.count <= _SMALL:
-        placed, proved = least_joules(p, None, deadline, nodes)
-        if proved:
-            return None if placed is None else (placed, "exact", True)
     thrifty = [min(able, key=lambda u: (p.watt[i][u], u)) for i, able in enumerate(p.able)]
     begin = [thrifty, *starts(p), *([best(p, effort).units] if deadline < inf else [])]
     units, least = min((improved(p, x, waste, effort // len(begin)) for x in begin), key=lambda x: x[1])
-    placed, proved = least_joules(p, place(p, units) if not least[0] else None, deadline, nodes)
-    return None if placed is None else (placed, "exact" if proved else "search", proved)
+    return None if least[0] else (place(p, units), "search", False)

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import inf
+from itertools import product
+from math import inf, prod
 from typing import Final, final
 
 import numpy as np
@@ -220,42 +221,48 @@ def exact(work: Work, *, nodes: int = NODES) -> Schedule:
 
 def least_seconds(problem: Problem, known: Assignment, nodes: int = NODES) -> tuple[Assignment, bool]:
     """The placing of least makespan, begun with a known one; and whether all was searched within so many steps."""
-    search = _Search(problem, known, nodes)
+    search = _Search(problem, known.makespan, nodes)
     complete = search.run()
     return search.found or known, complete
 
 
-def least_joules(
-    problem: Problem, known: Assignment | None, deadline: float = inf, nodes: int = NODES
-) -> tuple[Assignment | None, bool]:
-    """As `least_seconds`, of least joules among those within the deadline; None where there are none."""
-    search = _Search(problem, known, nodes, deadline)
-    complete = search.run()
-    return search.found, complete
+def least_joules(problem: Problem, deadline: float, nodes: int) -> tuple[Assignment | None, bool]:
+    """The placing of least joules among those within a deadline, None where there are none; and whether all were tried
+    that could be better, within so many steps."""
+    if prod(map(len, problem.able)) > nodes:
+        return None, False
+    search = _Search(problem, deadline / _LESS, nodes)
+    try:
+        for units in sorted(product(*problem.able), key=problem.energy):
+            search.step()
+            placed = place(problem, units)
+            if placed.makespan < search.limit:
+                return placed, True
+            # Another order may meet the deadline.
+            Conflicts(problem, units, search).settle()
+            if search.found is not None:
+                return search.found, True
+    except Spent:
+        return None, False
+    return None, True
 
 
 @final
 class _Search:
-    """Units, task by task. Without a deadline (which may be infinite) for seconds, with one for joules."""
+    """Units, task by task, and the order on each; what is better than a limit is kept, and is the limit then."""
 
-    def __init__(self, problem: Problem, known: Assignment | None, nodes: int, deadline: float | None = None) -> None:
+    def __init__(self, problem: Problem, limit: float, nodes: int) -> None:
         self.problem = problem
-        self.found = known
+        self.found: Assignment | None = None
         self.left = nodes
-        self.deadline = deadline
-        self.joules = inf if known is None else problem.energy(known.units)
-        self.limit = inf if known is None else known.makespan
-        if deadline is not None:
-            self.limit = deadline / _LESS
+        self.limit = limit
         self.chosen = [-1] * problem.count
         self.ends = [0.0] * problem.count
         self.fastest = [min(problem.cost[i][u] for u in able) for i, able in enumerate(problem.able)]
-        # Seconds from a task's end to the end of all, at least; seconds and joules of all tasks from each on.
+        # Seconds from a task's end to the end of all, at least; seconds of all tasks from each on.
         self.tail, self.rest = [0.0] * problem.count, [0.0] * (problem.count + 1)
-        self.rest_joules = [0.0] * (problem.count + 1)
         for i in reversed(range(problem.count)):
             self.rest[i] = self.rest[i + 1] + self.fastest[i]
-            self.rest_joules[i] = self.rest_joules[i + 1] + min(problem.watt[i][u] for u in problem.able[i])
             readers = [j for v in problem.makes[i] for j in problem.readers[v]]
             self.tail[i] = max((self.tail[j] + self.fastest[j] for j in readers), default=0.0)
 
@@ -264,7 +271,7 @@ class _Search:
         if self.problem.count > _DEEPEST:
             return False
         try:
-            self._units(0, [0.0] * len(self.problem.lanes), 0.0)
+            self._units(0, [0.0] * len(self.problem.lanes))
         except Spent:
             return False
         return True
@@ -275,57 +282,30 @@ class _Search:
             raise Spent
 
     def keep(self, placed: Assignment) -> None:
-        self.found = placed
-        if self.deadline is None:
-            self.limit = placed.makespan
+        self.found, self.limit = placed, placed.makespan
 
-    def _units(self, i: int, loads: list[float], joules: float) -> None:
+    def _units(self, i: int, loads: list[float]) -> None:
         """Units for task i and all after it."""
         self.step()
         p = self.problem
         if i == p.count:
-            self._leaf()
+            Conflicts(p, self.chosen, self).settle()
             return
-        tries: list[tuple[float, float, int]] = []
+        tries: list[tuple[float, int]] = []
         for u in p.able[i]:
             end = self._ready(i, p.memory[u]) + p.cost[i][u]
             up = max((p.up[v][p.memory[u]] for v in p.makes[i] if p.wanted[v]), default=0.0)
-            bound = end + max(self.tail[i], up)
-            tries.append((bound if self.deadline is None else p.watt[i][u], bound, u))
-        for _, bound, u in sorted(tries):
+            tries.append((end + max(self.tail[i], up), u))
+        for bound, u in sorted(tries):
             most = self.limit * _LESS
             r = p.row[u]
             load = loads[r] + p.cost[i][u]
             every = sum(loads) + p.cost[i][u] + self.rest[i + 1]
             if bound >= most or load >= most * p.lanes[r] or every >= most * sum(p.lanes):
                 continue
-            energy = joules + p.watt[i][u]
-            if self.deadline is not None and energy + self.rest_joules[i + 1] >= self.joules * _LESS:
-                continue
             self.chosen[i], self.ends[i] = u, self._ready(i, p.memory[u]) + p.cost[i][u]
-            self._units(i + 1, [*loads[:r], load, *loads[r + 1 :]], energy)
+            self._units(i + 1, [*loads[:r], load, *loads[r + 1 :]])
         self.chosen[i] = -1
-
-    def _leaf(self) -> None:
-        if self.deadline is None:
-            Conflicts(self.problem, self.chosen, self).settle()
-            return
-        joules = self.problem.energy(self.chosen)
-        if joules >= self.joules * _LESS:
-            return
-        placed = place(self.problem, self.chosen)
-        if placed.makespan < self.limit:
-            self.keep(placed)
-            self.joules = joules
-            return
-        # Another order may meet the deadline.
-        inner = _Search(self.problem, None, self.left)
-        inner.limit = self.limit
-        Conflicts(self.problem, self.chosen, inner).settle()
-        self.left = inner.left
-        if inner.found is not None:
-            self.keep(inner.found)
-            self.joules = joules
 
     def _ready(self, i: int, goal: int) -> float:
         """When task i's values can be in a memory, if nothing else wants the links."""
