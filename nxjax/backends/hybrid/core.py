@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, final
 
 from nxjax.backends.hybrid.health import EventLog, FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job, Value, about_one_job, error_line, is_programs, same_error
-from nxjax.backends.hybrid.run import Attempt, GraphRun, Lane, Member, NotMoved, aside, current, frozen
+from nxjax.backends.hybrid.run import Attempt, GraphRun, JobRun, Lane, Member, NotMoved, aside, current, frozen
 from nxjax.backends.hybrid.verify import Verifier, Ward
 from nxjax.config import config
 from nxjax.errors import ExecutionError
@@ -79,7 +79,7 @@ class EngineCore:
             run = GraphRun(self, engine, graph, given, next(self._numbers), _clock())
             self.active[run.number] = run
             for i in graph.first:
-                self.place(run, i)
+                self.place(run.jobs[i])
             if not run.left:
                 self.maybe_end(run)
         self.log.deliver()
@@ -115,15 +115,15 @@ class EngineCore:
 
     # Placing.
 
-    def place(self, run: GraphRun, i: int) -> Member | None:
+    def place(self, task: JobRun) -> Member | None:
         """Give a job whose inputs are there to a unit: that unit, or None if it waits for one or has failed."""
-        job = run.graph.jobs[i]
-        unit = self.units.get(job.unit)
-        if unit is None or not unit.fine or i in run.tried:
-            unit = self._choose(run, i, job)
+        unit = self.units.get(task.job.unit)
+        if unit is None or not unit.fine or task.tried:
+            unit = self._choose(task)
             if unit is None:
                 return None
-        self.push(unit, Attempt(run, i, run.epoch[i], unit))
+        task.attempt = Attempt(task, unit)
+        self.push(unit, task.attempt)
         return unit
 
     def candidates(self, job: Job) -> list[Member]:
@@ -131,26 +131,26 @@ class EngineCore:
         names = [job.unit, *(name for name in job.runs if name != job.unit)]
         return [self.units[name] for name in names if name in self.units]
 
-    def _choose(self, run: GraphRun, i: int, job: Job) -> Member | None:
+    def _choose(self, task: JobRun) -> Member | None:
         """The best unit that is left for a job; else it waits until one is back, or the run fails."""
-        order = self.candidates(job)
-        fresh = [u for u in order if not run.failures(i, u.name)]
-        again = [u for u in order if 0 < run.failures(i, u.name) < self.policy.tries]
+        order = self.candidates(task.job)
+        fresh = [u for u in order if not task.failures(u.name)]
+        again = [u for u in order if 0 < task.failures(u.name) < self.policy.tries]
         for left in (fresh, again):
             if usable := [u for u in left if u.usable]:
-                return self._coolest(usable, job)
+                return self._coolest(usable, task.job)
             # A hot unit is better than none: the processor of a laptop is hot all day.
             if hot := [u for u in left if u.health.fine]:
                 return hot[0]
-            if self._wait_for(run, i, [u for u in left if u.health.may_return]):
+            if self._wait_for(task, [u for u in left if u.health.may_return]):
                 return None
-            raised = [(name, e) for name, _, e in run.tried.get(i, ()) if e is not None]
+            raised = [(name, e) for name, _, e in task.tried if e is not None]
             alike = len(raised) > 1 and all(same_error(raised[0][1], e) for _, e in raised[1:])
             if alike and (len(order) == 1 or len({name for name, _ in raised}) > 1):
-                self.fail(run, raised[0][1])  # the program's own: no unit is at fault
+                self.fail(task.run, raised[0][1])  # the program's own: no unit is at fault
                 return None
-        self._blame(run, i)
-        self.fail(run, self._nobody(run, i, job))
+        self._blame(task)
+        self.fail(task.run, self._nobody(task))
         return None
 
     def _coolest(self, usable: list[Member], job: Job) -> Member:
@@ -166,16 +166,16 @@ class EngineCore:
                 return other
         return first
 
-    def _wait_for(self, run: GraphRun, i: int, units: list[Member]) -> bool:
+    def _wait_for(self, task: JobRun, units: list[Member]) -> bool:
         """Keep a job until one of ``units`` is back, which is asked at once; False if there are none."""
-        epoch = run.epoch[i]
 
         def look(failed: Member | None) -> None:
-            if not run.over and run.epoch[i] == epoch:
-                if failed is not None and failed.name in run.graph.jobs[i].runs:
-                    run.tried.setdefault(i, []).append((failed.name, failed.health.reason, None))
-                self.place(run, i)
+            if not task.run.over and task.parked is look:
+                if failed is not None and failed.name in task.job.runs:
+                    task.tried.append((failed.name, failed.health.reason, None))
+                self.place(task)
 
+        task.attempt, task.parked = None, look
         return self.wait(units, look)
 
     def wait(self, units: list[Member], look: Callable[[Member | None], None]) -> bool:
@@ -194,7 +194,7 @@ class EngineCore:
 
     def push(self, unit: Member, attempt: Attempt) -> None:
         """Queue an attempt, and see to it that a lane comes for it."""
-        insort(unit.queue, (attempt.run.number, attempt.job, next(self._tickets), attempt))
+        insort(unit.queue, (attempt.task.run.number, attempt.task.number, next(self._tickets), attempt))
         self._staff(unit)
 
     def _staff(self, unit: Member) -> None:
@@ -233,7 +233,7 @@ class EngineCore:
                         self._ended(lane, attempt, values, error)
                     except Exception as bug:
                         # An answer that cannot even be looked at must not leave its run waiting for ever.
-                        self.fail(attempt.run, bug)
+                        self.fail(attempt.task.run, bug)
             values = error = None
             self.log.deliver()
             with self.lock:
@@ -241,7 +241,7 @@ class EngineCore:
                 given = [] if attempt is None else self._begin(lane, attempt)
             if attempt is None:
                 return
-            config.here.set(attempt.run.settings)
+            config.here.set(attempt.task.run.settings)
             values, error = attempt.carry_out(given, self.policy.nan)
             config.here.set(config.process)
             del given
@@ -277,27 +277,26 @@ class EngineCore:
                 lane.unit.lanes.append(lane)
                 self._look_by(lane.deadline)
 
-    def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Any]]:
+    def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Member | None]]:
         lane.work = attempt
         attempt.start = attempt.moved = now = _clock()
         if self.policy.deadlines:
-            job = attempt.run.graph.jobs[attempt.job]
-            lane.deadline = now + lane.unit.allowed(job)
+            lane.deadline = now + lane.unit.allowed(attempt.task.job)
             self._look_by(lane.deadline)
-        return attempt.run.gather(attempt.job)
+        return attempt.task.inputs()
 
     def _ended(self, lane: Lane, attempt: Attempt, values: list[Value] | None, error: BaseException | None) -> None:
         """An attempt is over."""
         now = _clock()
         lane.work, lane.deadline = None, _FOREVER
-        run, unit = attempt.run, lane.unit
+        task, unit = attempt.task, lane.unit
+        run, name = task.run, task.job.name
         if lane.abandoned:
             unit.lost -= 1
-        job = run.graph.jobs[attempt.job]
         if attempt.dropped:
             run.span(attempt, lane, now, "late")
             after = f"{attempt.dropped}: came back after {now - attempt.start:.3g} s, its answer is dropped"
-            self.log.add(unit.name, "late", f"{job.name}: {after}", job=job.name, run=run.number)
+            self.log.add(unit.name, "late", f"{name}: {after}", **about(task))
         elif not attempt.wanted():
             run.span(attempt, lane, now, "cancelled")
         elif error is not None:
@@ -308,26 +307,24 @@ class EngineCore:
             self.verifier.answered(attempt, values or [])
         else:
             run.span(attempt, lane, now, "done")
-            unit.learn(job.name, now - attempt.moved)
+            unit.learn(name, now - attempt.moved)
             unit.health.worked()
-            self._done(run, attempt.job, unit, values or [], attempt.nan)
+            task.values, task.by = values or [], unit
+            self._done(task, unit, attempt.nan)
 
-    def _done(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
-        """A job has its results: give those to units that waited for them."""
-        run.values[i] = values
-        run.by[i] = unit
+    def _done(self, task: JobRun, unit: Member, nan: bool) -> None:
+        """A job has its results: give those to jobs that waited for them."""
+        run = task.run
         run.left -= 1
-        if i in run.tried:
-            self._blame(run, i, unit)
-        self.verifier.consider(run, i, unit, values, nan)
-        if run.over:
-            return
-        for user in run.graph.users[i]:
-            run.missing[user] -= 1
-            if not run.missing[user]:
-                self.place(run, user)
-                if run.over:
-                    return
+        self._blame(task, unit)
+        self.verifier.consider(task, unit, nan)
+        for i in run.graph.users[task.number]:
+            if run.over:
+                return
+            user = run.jobs[i]
+            user.missing -= 1
+            if not user.missing:
+                self.place(user)
         if not run.left:
             self.maybe_end(run)
 
@@ -335,12 +332,11 @@ class EngineCore:
         """Deliver, if all is done and nothing is in doubt."""
         if run.left or run.checks or run.over:
             return
-        last = len(run.graph.jobs) - 1
         wanted = run.graph.outputs
         if wanted is None:
-            run.outputs = list(run.values[last] or []) if last >= 0 else []
+            run.outputs = list(run.jobs[-1].values or []) if run.jobs else []
         else:
-            run.outputs = [run.inputs[n] if s < 0 else (run.values[s] or [])[n] for s, n in wanted]
+            run.outputs = [run.inputs[n] if s < 0 else (run.jobs[s].values or [])[n] for s, n in wanted]
         del self.active[run.number]
         run.end()
 
@@ -348,70 +344,65 @@ class EngineCore:
 
     def _failed(self, attempt: Attempt, error: BaseException) -> None:
         """A job raised on a unit: the program's fault, or the job is redone; whose fault it was then shows."""
-        run, i, unit = attempt.run, attempt.job, attempt.unit
+        task, unit = attempt.task, attempt.unit
         if isinstance(error, NotMoved):
-            cause = self._not_moved(unit, run, i, error)
+            cause = self._not_moved(unit, task, error)
             if cause is None:
                 return
             error = cause
-        if not run.graph.jobs[i].pure or is_programs(error):
-            self.fail(run, error)
+        if not task.job.pure or is_programs(error):
+            self.fail(task.run, error)
             return
-        run.tried.setdefault(i, []).append((unit.name, error_line(error), error))
-        self._redo(run, i, unit)
+        task.tried.append((unit.name, error_line(error), error))
+        self._redo(task, unit)
 
-    def _blame(self, run: GraphRun, i: int, done: Member | None = None) -> None:
+    def _blame(self, task: JobRun, done: Member | None = None) -> None:
         """A job was done by a unit, or by none: others that raised are at fault, unless it was only about this job."""
-        job = run.graph.jobs[i]
-        for name, what, error in run.tried[i]:
+        for name, what, error in task.tried:
             unit = self.units[name]
             if error is not None and unit is not done and unit.health.fine and not about_one_job(error):
-                self.take_out(unit, f"{job.name}: {what}", run=run, job=job.name)
+                self.take_out(unit, f"{task.job.name}: {what}", task)
 
-    def _not_moved(self, unit: Member, run: GraphRun, i: int, error: NotMoved) -> BaseException | None:
+    def _not_moved(self, unit: Member, task: JobRun, error: NotMoved) -> BaseException | None:
         """An input did not come: it is lost with the unit that made it, and made again elsewhere.
 
         The second time, and where it lay in the host's memory, it is the fault of the unit that fetches it.
         """
         source, cause = error.source, error.__cause__ or error
-        if source.options.trusted or unit.name in run.unmoved.get(i, ()):
+        if source.options.trusted or unit.name in task.unmoved:
             return cause
-        run.unmoved.setdefault(i, set()).add(unit.name)
-        name = run.graph.jobs[i].name
+        task.unmoved.add(unit.name)
         if source.health.fine:
-            reason = f"its results do not come to {unit.name} for {name}: {error_line(cause)}"
-            self.take_out(source, reason, run=run, job=name)
-        self.verifier.reset(run, [j for j, by in enumerate(run.by) if by is source], source, begun=i)
+            reason = f"its results do not come to {unit.name} for {task.job.name}: {error_line(cause)}"
+            self.take_out(source, reason, task)
+        self.verifier.reset(task.run, source, begun=task)
         return None
 
-    def _redo(self, run: GraphRun, i: int, away: Member, said: bool = True) -> None:
+    def _redo(self, task: JobRun, away: Member, said: bool = True) -> None:
         """Place a job again, which ``away`` had; an answer to it that is under way is not waited for."""
-        run.epoch[i] += 1
-        unit = self.place(run, i)
-        if said and not run.over:
-            name = run.graph.jobs[i].name
+        unit = self.place(task)
+        if said and not task.run.over:
+            name = task.job.name
             where = "waits for a unit to come back" if unit is None else f"is redone on {unit.name}"
-            self.log.add(away.name, "redone", f"{name} {where}", job=name, run=run.number)
+            self.log.add(away.name, "redone", f"{name} {where}", **about(task))
 
     def take_out(
         self,
         unit: Member,
         reason: str,
+        task: JobRun | None = None,
         *,
-        run: GraphRun | None = None,
-        job: str = "",
         drop: bool = False,
         lied: bool = False,
         by_user: bool = False,
     ) -> None:
         """A unit is not used until it is readmitted; what it was to do goes to others, with ``drop`` what it does."""
-        now, fine = _clock(), unit.health.fine
-        unit.health.take_out(now, reason, lied=lied, by_user=by_user)
+        fine = unit.health.fine
+        unit.health.take_out(_clock(), reason, lied=lied, by_user=by_user)
         unit.checked.clear()
         unit.assess()
-        number = None if run is None else run.number
         if fine:
-            self.log.add(unit.name, "out", f"taken out: {reason}", job=job, run=number)
+            self.log.add(unit.name, "out", f"taken out: {reason}", **about(task))
         self.ward.tend(unit)
         self.scatter(unit, reason, "all" if drop else "none")
 
@@ -423,35 +414,34 @@ class EngineCore:
             attempt = lane.work
             if attempt is None or not attempt.wanted() or attempt.dropped:
                 continue
-            job = attempt.run.graph.jobs[attempt.job]
-            others = (u for u in self.candidates(job) if u.usable and not attempt.run.failures(attempt.job, u.name))
+            task = attempt.task
+            others = (u for u in self.candidates(task.job) if u.usable and not task.failures(u.name))
             spare = drop == "all" or any(others)
-            if (job.pure and spare) or attempt.check is not None:
+            if (task.job.pure and spare) or attempt.check is not None:
                 attempt.dropped = reason
                 homeless.append(attempt)
         for attempt in homeless:
-            if attempt.check is not None:
-                if attempt.wanted():
+            if attempt.wanted():
+                if attempt.check is not None:
                     self.verifier.gone(attempt, own=False)
-            elif attempt.wanted():
-                self._redo(attempt.run, attempt.job, unit, bool(attempt.dropped))
+                else:
+                    self._redo(attempt.task, unit, bool(attempt.dropped))
 
-    def _nobody(self, run: GraphRun, i: int, job: Job) -> ExecutionError:
+    def _nobody(self, task: JobRun) -> ExecutionError:
         """The error of a job that no unit is left for, with why each of them does not run it."""
-        tried = run.tried.get(i, [])
         rows: list[tuple[str, str]] = []
-        for name in dict.fromkeys((job.unit, *job.runs)):
+        for name in dict.fromkeys((task.job.unit, *task.job.runs)):
             unit = self.units.get(name)
             why = "is no unit of this engine" if unit is None else unit.health.reason or "not asked"
-            rows.append((name, "; then ".join(dict.fromkeys(what for by, what, _ in tried if by == name)) or why))
+            rows.append((name, "; then ".join(dict.fromkeys(what for by, what, _ in task.tried if by == name)) or why))
         error = ExecutionError(
-            f"no unit is left that can run {job.name}",
+            f"no unit is left that can run {task.job.name}",
             got=f"{len(rows)} unit{'s' if len(rows) > 1 else ''}, each of which failed or is out",
             more=rows,
             fix="see the reasons; Engine.readmit(unit) takes a unit back at once",
-            source=run.source,
+            source=task.run.source,
         )
-        error.__cause__ = next((e for _, _, e in tried if e is not None), None)
+        error.__cause__ = next((e for _, _, e in task.tried if e is not None), None)
         return error
 
     def fail(self, run: GraphRun, error: BaseException) -> None:
@@ -499,7 +489,7 @@ class EngineCore:
                     continue
                 if late:
                     # For longer than the watch can know: what is left is given anew.
-                    allowed = unit.allowed(lane.work.run.graph.jobs[lane.work.job])
+                    allowed = unit.allowed(lane.work.task.job)
                     lane.deadline = now + allowed if late > _STOOD * allowed else lane.deadline + late
                 if lane.deadline <= now:
                     self._overdue(unit, lane, lane.work, now)
@@ -521,10 +511,10 @@ class EngineCore:
 
     def _overdue(self, unit: Member, lane: Lane, attempt: Attempt, now: float) -> None:
         """A lane has not come back in time. Where nobody else could do it, it has longer."""
-        run, job = attempt.run, attempt.run.graph.jobs[attempt.job]
+        task, job = attempt.task, attempt.task.job
         allowed = unit.allowed(job)
         if attempt.wanted() and attempt.check is None and not attempt.dropped:
-            others = [u for u in self.candidates(job) if u is not unit and not run.failures(attempt.job, u.name)]
+            others = [u for u in self.candidates(job) if u is not unit and not task.failures(u.name)]
             alone = not any(u.health.fine or u.health.may_return for u in others)
             if alone and now < attempt.start + allowed * self.policy.last:
                 lane.deadline = attempt.start + allowed * self.policy.last
@@ -534,17 +524,22 @@ class EngineCore:
         if attempt.dropped:  # it was taken out for something else before
             return
         reason = f"deadline: {job.name} was not done after {now - attempt.start:.3g} s"
-        wanted, check = attempt.wanted(), attempt.check
+        wanted = attempt.wanted()
         attempt.dropped = reason
-        if wanted and check is None:
-            run.tried.setdefault(attempt.job, []).append((unit.name, reason, None))
+        if wanted and attempt.check is None:
+            task.tried.append((unit.name, reason, None))
         unit.interrupting = unit.options.interrupt is not None
-        self.take_out(unit, reason, run=run, job=job.name, drop=True)
-        if not wanted or run.over:
+        self.take_out(unit, reason, task, drop=True)
+        if not wanted or task.run.over:
             return
-        if check is not None:
+        if attempt.check is not None:
             self.verifier.gone(attempt)
         elif not job.pure:
-            self.fail(run, self._nobody(run, attempt.job, job))
+            self.fail(task.run, self._nobody(task))
         else:
-            self._redo(run, attempt.job, unit)
+            self._redo(task, unit)
+
+
+def about(task: JobRun | None) -> dict[str, Any]:
+    """What an event is about."""
+    return {} if task is None else {"job": task.job.name, "run": task.run.number}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 import numpy as np
 
-from nxjax.backends.hybrid.health import Event, FaultPolicy, Health, LaneOptions, Thermal
+from nxjax.backends.hybrid.health import FaultPolicy, Health, LaneOptions, Thermal
 from nxjax.backends.hybrid.jobs import CALLER, AttemptSpan, Graph, Job, Outcome, Value, has_nan, misfit
 from nxjax.config import config, current_settings
 from nxjax.errors import ExecutionError, user_source
@@ -63,22 +63,71 @@ def aside(function: Callable[[], None], name: str) -> bool:
 
 
 @final
+class JobRun:
+    """One job of one run.
+
+    Attributes:
+        number: of the job in the graph.
+        values, by: its results and the unit that gave them, once it is done.
+        missing: how many of the jobs that it needs are not done.
+        attempt: the one whose answer is waited for, or was taken.
+        parked: what is called when a unit is back, while it waits for one.
+        tried: what went wrong: on which unit, in words, and what it raised, if it did.
+        unmoved: units to which its inputs did not come.
+        check: of its results, until it is settled.
+    """
+
+    __slots__ = ("attempt", "by", "check", "job", "missing", "number", "parked", "run", "tried", "unmoved", "values")
+
+    def __init__(self, run: GraphRun, number: int, job: Job, missing: int) -> None:
+        self.run, self.number, self.job, self.missing = run, number, job, missing
+        self.values: list[Value] | None = None
+        self.by: Member | None = None
+        self.attempt: Attempt | None = None
+        self.parked: object = None
+        self.tried: list[tuple[str, str, BaseException | None]] = []
+        self.unmoved: set[str] = set()
+        self.check: AnswerCheck | None = None
+
+    def failures(self, unit: str) -> int:
+        """How often it has failed on a unit."""
+        return sum(name == unit for name, _, _ in self.tried)
+
+    def inputs(self) -> list[tuple[Value, Member | None]]:
+        """Its inputs, and by which unit each was made (None: the caller)."""
+        found: list[tuple[Value, Member | None]] = []
+        for source, n in self.job.inputs:
+            if source == CALLER:
+                found.append((self.run.inputs[n], None))
+            else:
+                maker = self.run.jobs[source]
+                assert maker.values is not None, "a job was begun before what it needs"
+                found.append((maker.values[n], maker.by))
+        return found
+
+    def checked(self, check: AnswerCheck | None) -> None:
+        """A check of it begins, or is over."""
+        self.check = check
+        if check is None:
+            self.run.checks.discard(self)
+        else:
+            self.run.checks.add(self)
+
+
+@final
 class Attempt:
     """One job of one run, given to one unit.
 
     Attributes:
-        epoch: of the job when it was given; if the job's has moved on, nobody waits for this attempt.
         check: set if it is run to look at another unit's answer.
         dropped: why nobody waits for it any more; empty while somebody does.
         nan, group: what looking at its results has found: a NaN, or which other answers they are equal to.
     """
 
-    __slots__ = ("check", "dropped", "epoch", "group", "job", "moved", "nan", "run", "start", "unit")
+    __slots__ = ("check", "dropped", "group", "moved", "nan", "start", "task", "unit")
 
-    def __init__(self, run: GraphRun, job: int, epoch: int, unit: Any, check: AnswerCheck | None = None) -> None:
-        self.run = run
-        self.job = job
-        self.epoch = epoch
+    def __init__(self, task: JobRun, unit: Member, check: AnswerCheck | None = None) -> None:
+        self.task = task
         self.unit = unit
         self.check = check
         self.dropped = ""
@@ -88,25 +137,25 @@ class Attempt:
 
     def wanted(self) -> bool:
         """Whether somebody waits for the answer."""
-        run = self.run
-        if run.over or run.epoch[self.job] != self.epoch:
-            return False
-        return self.check is None or run.checks.get(self.job) is self.check
+        task = self.task
+        return not task.run.over and (task.attempt is self if self.check is None else task.check is self.check)
 
-    def carry_out(self, given: list[tuple[Value, Any]], nan: bool) -> tuple[list[Value] | None, BaseException | None]:
+    def carry_out(
+        self, given: list[tuple[Value, Member | None]], nan: bool
+    ) -> tuple[list[Value] | None, BaseException | None]:
         """Move the inputs, call the function, look at what it gives: the results, or what was raised or is wrong.
 
         Without the engine's lock. ``given``: inputs, and by whom each was made. ``nan``: whether to look for one.
         """
-        unit, graph = self.unit, self.run.graph
-        job, receive = graph.jobs[self.job], unit.options.receive
+        unit, run, job = self.unit, self.task.run, self.task.job
+        receive = unit.options.receive
         try:
             args = [v if by is None or by is unit or receive is None else _moved(receive, v, by) for v, by in given]
             self.moved = time.perf_counter()
             found = job.runs[unit.name](args)
-            problem = misfit(found, graph.least[self.job], job.gives)
+            problem = misfit(found, run.graph.least[self.task.number], job.gives)
             if problem:
-                return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=self.run.source)
+                return None, ExecutionError(f"{unit.name}: {job.name} {problem}", source=run.source)
             values = [frozen(v) for v in found]
             if self.check is not None:
                 self.group = self.check.compare(values)
@@ -121,12 +170,12 @@ class Attempt:
 class NotMoved(Exception):
     """Another unit's result did not come."""
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Member) -> None:
         super().__init__(source.name)
         self.source = source
 
 
-def _moved(receive: Callable[[Value, str], Value], value: Value, source: Any) -> Value:
+def _moved(receive: Callable[[Value, str], Value], value: Value, source: Member) -> Value:
     try:
         return receive(value, source.name)
     except BaseException as error:
@@ -151,14 +200,13 @@ class GraphRun:
     """
 
     __slots__ = (
-        "__weakref__", "_core", "_engine", "_gate", "by", "checks", "epoch", "error", "graph", "inputs", "left",
-        "missing", "number", "outputs", "over", "settings", "source", "started", "taken", "tried", "unmoved", "values",
+        "__weakref__", "_core", "_engine", "_gate", "checks", "error", "graph", "inputs", "jobs", "left", "number",
+        "outputs", "over", "settings", "source", "started", "taken",
     )  # fmt: skip
 
     def __init__(
         self, core: EngineCore, engine: Any, graph: Graph, inputs: list[Value], number: int, started: float
     ) -> None:
-        n = len(graph.jobs)
         self._core = core
         # Whoever waits for a run keeps its engine alive.
         self._engine = engine
@@ -170,16 +218,9 @@ class GraphRun:
         self.started = started
         self.source = user_source()
         self.settings = current_settings()  # for the threads that work for it
-        self.values: list[list[Value] | None] = [None] * n
-        self.by: list[Any] = [None] * n
-        self.missing = list(graph.needs)
-        self.epoch = [0] * n
-        self.left = n
-        # What went wrong, by job: on which unit, in words, and what it raised, if it did.
-        self.tried: dict[int, list[tuple[str, str, BaseException | None]]] = {}
-        # Jobs whose inputs did not come, and to which units.
-        self.unmoved: dict[int, set[str]] = {}
-        self.checks: dict[int, AnswerCheck] = {}
+        self.jobs = [JobRun(self, i, job, graph.needs[i]) for i, job in enumerate(graph.jobs)]
+        self.left = len(self.jobs)
+        self.checks: set[JobRun] = set()  # whose results are in doubt
         self.taken: list[AttemptSpan] = []
         self.over = False
         self.error: BaseException | None = None
@@ -188,10 +229,11 @@ class GraphRun:
     def end(self) -> None:
         """Let those go on who wait. Under the engine's lock, once."""
         self.over = True
-        self.values = []
+        for task in self.jobs:
+            task.values = task.check = None
         self.inputs = []
         self.settings = config.process
-        self.checks = {}
+        self.checks.clear()
         self._engine = None
         self._gate.release()
 
@@ -253,33 +295,10 @@ class GraphRun:
 
     def span(self, attempt: Attempt, lane: Lane, finish: float, outcome: Outcome) -> None:
         """An attempt has ended."""
-        t, name = self.started, self.graph.jobs[attempt.job].name
-        start, moved = attempt.start - t, attempt.moved - t
-        self.taken.append(
-            AttemptSpan(attempt.job, name, lane.unit.name, lane.number, start, moved, finish - t, outcome)
-        )  # fmt: skip
-
-    @property
-    def events(self) -> list[Event]:
-        """What went wrong in it."""
-        return [e for e in self._core.log if e.run == self.number]
-
-    def gather(self, job: int) -> list[tuple[Value, Any]]:
-        """The inputs of a job, and by which unit each was made (None: the caller)."""
-        values, by = self.values, self.by
-        found: list[tuple[Value, Any]] = []
-        for source, n in self.graph.jobs[job].inputs:
-            if source == CALLER:
-                found.append((self.inputs[n], None))
-            else:
-                there = values[source]
-                assert there is not None, "a job was begun before what it needs"
-                found.append((there[n], by[source]))
-        return found
-
-    def failures(self, job: int, unit: str) -> int:
-        """How often a job has failed on a unit."""
-        return sum(name == unit for name, _, _ in self.tried.get(job, ()))
+        t, task = self.started, attempt.task
+        begun, moved = attempt.start - t, attempt.moved - t
+        place = task.number, task.job.name, lane.unit.name, lane.number
+        self.taken.append(AttemptSpan(*place, begun, moved, finish - t, outcome))
 
     def __repr__(self) -> str:
         state = "running" if not self.over else "done" if self.error is None else type(self.error).__name__
@@ -381,8 +400,7 @@ class Member:
         """Whether it may do what is in its group's queue."""
         if attempt.unit is self:
             return True
-        run, i = attempt.run, attempt.job
-        able = self.name in run.graph.jobs[i].runs and not run.failures(i, self.name)
+        able = self.name in attempt.task.job.runs and not attempt.task.failures(self.name)
         return able and self.fine and attempt.check is None
 
     def next(self) -> Attempt | None:

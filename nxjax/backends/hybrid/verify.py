@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, final
 
 from nxjax.backends.hybrid.jobs import Job, Value, about_one_job, agree, error_line, is_programs
-from nxjax.backends.hybrid.run import Attempt, GraphRun, Member, aside
+from nxjax.backends.hybrid.run import Attempt, GraphRun, JobRun, Member, aside
 from nxjax.errors import ExecutionError
 
 if TYPE_CHECKING:
@@ -67,9 +67,9 @@ class Verifier:
         self._core = core
         self._draw = random.Random(core.policy.seed).random
 
-    def consider(self, run: GraphRun, i: int, unit: Member, values: list[Value], nan: bool) -> None:
+    def consider(self, task: JobRun, unit: Member, nan: bool) -> None:
         """A job is done: is its answer to be looked at?"""
-        job, policy = run.graph.jobs[i], self._core.policy
+        job, policy = task.job, self._core.policy
         if not job.pure or unit.options.trusted or not (policy.verify or nan):
             return
         tolerance = job.tolerance if policy.tolerance is None else policy.tolerance
@@ -77,34 +77,31 @@ class Verifier:
             nan |= job.name not in unit.checked or self._draw() < policy.verify
             unit.checked.add(job.name)
         if nan:
-            check = AnswerCheck(job, unit, values, tolerance)
-            run.checks[i] = check
-            self._settle(run, i, check)
+            check = AnswerCheck(job, unit, task.values or [], tolerance)
+            task.checked(check)
+            self._settle(task, check)
 
-    def _ask(self, run: GraphRun, i: int, check: AnswerCheck) -> bool:
+    def _ask(self, task: JobRun, check: AnswerCheck) -> bool:
         """One more unit, or wait for one that is out; False if there is none. One that has failed is asked again."""
         core = self._core
         answered = {unit.name for unit, _, _ in check.answers}
         most = core.policy.tries * (_DISPUTE if len(answered) > 1 else 1)
-        left = [
-            u
-            for u in core.candidates(run.graph.jobs[i])
-            if u.name not in answered and check.asked.get(u.name, 0) < most
-        ]
+        asked = lambda u: check.asked.get(u.name, 0)
+        left = [u for u in core.candidates(task.job) if u.name not in answered and asked(u) < most]
         able = [u for u in left if u.usable]
         if not able:
 
             def look(failed: Member | None) -> None:
-                if run.checks.get(i) is check and not run.over:
+                if task.check is check and not task.run.over:
                     if failed is not None:
-                        check.asked[failed.name] = check.asked.get(failed.name, 0) + 1
-                    self._settle(run, i, check)
+                        check.asked[failed.name] = asked(failed) + 1
+                    self._settle(task, check)
 
             return core.wait([u for u in left if u.health.may_return], look)
         # First whoever is right in any case: two that err alike would agree.
-        unit = min(able, key=lambda u: (check.asked.get(u.name, 0), not u.options.trusted, len(u.queue)))
-        check.asked[unit.name] = check.asked.get(unit.name, 0) + 1
-        core.push(unit, Attempt(run, i, run.epoch[i], unit, check))
+        unit = min(able, key=lambda u: (asked(u), not u.options.trusted, len(u.queue)))
+        check.asked[unit.name] = asked(unit) + 1
+        core.push(unit, Attempt(task, unit, check))
         return True
 
     def answered(self, attempt: Attempt, values: list[Value]) -> None:
@@ -112,13 +109,13 @@ class Verifier:
         check = attempt.check
         assert check is not None
         check.answers.append((attempt.unit, values, attempt.group))
-        self._settle(attempt.run, attempt.job, check)
+        self._settle(attempt.task, check)
 
     def failed(self, attempt: Attempt, error: BaseException) -> None:
         """A unit that was asked for a second answer raised."""
-        unit, job = attempt.unit, attempt.run.graph.jobs[attempt.job]
+        unit, task = attempt.unit, attempt.task
         if unit.health.fine and not about_one_job(error) and not is_programs(error):
-            self._core.take_out(unit, f"{job.name}: {error_line(error)}", run=attempt.run, job=job.name)
+            self._core.take_out(unit, f"{task.job.name}: {error_line(error)}", task)
         if attempt.wanted():
             self.gone(attempt)
 
@@ -128,77 +125,76 @@ class Verifier:
         assert check is not None
         if not own:
             check.asked[attempt.unit.name] -= 1
-        self._settle(attempt.run, attempt.job, check)
+        self._settle(attempt.task, check)
 
-    def _settle(self, run: GraphRun, i: int, check: AnswerCheck) -> None:
+    def _settle(self, task: JobRun, check: AnswerCheck) -> None:
         truth = check.truth()
-        if truth is None and self._ask(run, i, check):
+        if truth is None and self._ask(task, check):
             return
-        del run.checks[i]
-        core, job = self._core, run.graph.jobs[i]
-        tell = lambda kind, text: core.log.add(check.answers[0][0].name, kind, text, job=job.name, run=run.number)
+        task.checked(None)
+        core, name = self._core, task.job.name
+        tell = lambda kind, text: core.log.add(check.answers[0][0].name, kind, text, job=name, run=task.run.number)
         right = " and ".join(unit.name for unit, _, n in check.answers if truth in (n, None))
         liars = [unit for unit, _, n in check.answers if truth not in (n, None)]
         if truth is None and len(check.answers) == 1:
-            tell("unchecked", f"{job.name}: could not be checked, since no other unit is left")
+            tell("unchecked", f"{name}: could not be checked, since no other unit is left")
         elif truth is None:
             error = ExecutionError(
-                f"{right} disagree about {job.name}, and there is no third unit to decide",
+                f"{right} disagree about {name}, and there is no third unit to decide",
                 fix='add a unit that is always right, such as "cpu"',
-                source=run.source,
+                source=task.run.source,
             )
-            core.fail(run, error)
+            core.fail(task.run, error)
         elif not liars:
             check.answers[0][0].health.checked += 1
-            tell("checked", f"{job.name}: {right} agree")
+            tell("checked", f"{name}: {right} agree")
         for unit in liars:
-            self._convict(unit, run, job, right)
-        core.maybe_end(run)
+            self._convict(unit, task, right)
+        core.maybe_end(task.run)
 
-    def _convict(self, liar: Member, run: GraphRun, job: Job, others: str) -> None:
+    def _convict(self, liar: Member, task: JobRun, others: str) -> None:
         """A unit gave wrong results: it goes, and so does all that stands on its answers."""
-        core = self._core
-        reason = f"wrong results in {job.name}: {others} differ{'' if ' and ' in others else 's'}"
+        core, name = self._core, task.job.name
+        reason = f"wrong results in {name}: {others} differ{'' if ' and ' in others else 's'}"
         if not liar.health.lied:
-            core.log.add(liar.name, "lie", reason, job=job.name, run=run.number)
-            core.take_out(liar, reason, run=run, job=job.name, drop=True, lied=True)
-        for other in tuple(core.active.values()):
-            told = [j for j, unit in enumerate(other.by) if unit is liar]
-            if told and not other.over:
-                self.reset(other, told, liar)
+            core.log.add(liar.name, "lie", reason, job=name, run=task.run.number)
+            core.take_out(liar, reason, task, drop=True, lied=True)
+        for run in tuple(core.active.values()):
+            if not run.over and any(t.by is liar for t in run.jobs):
+                self.reset(run, liar)
 
-    def reset(self, run: GraphRun, wrong: list[int], liar: Member, begun: int = -1) -> None:
-        """Forget what jobs gave, and what was made of it; do it again.
+    def reset(self, run: GraphRun, away: Member, begun: JobRun | None = None) -> None:
+        """Forget what a unit gave in a run, and what was made of it; do it again.
 
         Args:
-            wrong: jobs whose results are wrong, or lost. liar: who gave them.
+            away: its results are wrong, or lost.
             begun: a job that was to begin with them, and has not.
         """
-        core, jobs = self._core, run.graph.jobs
-        touched = set(wrong)
-        for j, job in enumerate(jobs):
-            if any(source in touched for source, _ in job.inputs):
-                touched.add(j)
-        seen = [jobs[j].name for j in sorted(touched) if not jobs[j].pure and not run.missing[j] and j != begun]
+        core = self._core
+        touched: set[int] = set()
+        for task in run.jobs:
+            if task.by is away or any(source in touched for source, _ in task.job.inputs):
+                touched.add(task.number)
+        again = [run.jobs[i] for i in sorted(touched)]
+        seen = [t.job.name for t in again if not t.job.pure and not t.missing and t is not begun]
         if seen:
-            how = "gave wrong results" if begun < 0 else "has lost its results"
-            what = f"{liar.name} {how}, and {seen[0]}, which cannot be run again, has seen them"
+            how = "gave wrong results" if begun is None else "has lost its results"
+            what = f"{away.name} {how}, and {seen[0]}, which cannot be run again, has seen them"
             core.fail(run, ExecutionError(what, source=run.source))
             return
-        for j in touched:
-            if run.values[j] is not None:
-                run.values[j] = run.by[j] = None
-                run.left += 1
-            run.epoch[j] += 1
-            run.checks.pop(j, None)
-        for j, job in enumerate(jobs):
-            if run.values[j] is None:
-                run.missing[j] = sum(run.values[s] is None for s in {s for s, _ in job.inputs if s >= 0})
-        names = ", ".join(jobs[j].name for j in sorted(touched))
-        core.log.add(liar.name, "redone", f"redone without it: {names}", run=run.number)
-        for j in sorted(touched):
-            if not run.missing[j] and not run.over:
-                core.place(run, j)
+        for task in again:
+            run.left += task.values is not None
+            task.values = task.by = task.attempt = task.parked = None
+            task.checked(None)
+        for task in run.jobs:
+            if task.values is None:
+                needs = {source for source, _ in task.job.inputs if source >= 0}
+                task.missing = sum(run.jobs[source].values is None for source in needs)
+        names = ", ".join(task.job.name for task in again)
+        core.log.add(away.name, "redone", f"redone without it: {names}", run=run.number)
+        for task in again:
+            if not task.missing and not run.over:
+                core.place(task)
 
 
 _clock = time.perf_counter
