@@ -20,6 +20,7 @@ from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import Graph, Job
 from nxjax.backends.hybrid.plugin import Remote
+from nxjax.backends.hybrid.run import GraphRun, streamed
 
 POOL = "ThreadPoolExecutor"
 PLUGIN = Path(__file__).with_name("hybrid_plugin.py")
@@ -61,7 +62,8 @@ def chains() -> Iterator[Figure]:
         graph = chain(10, ["a", "b"])
 
         def stream() -> None:
-            for _ in engine.stream(graph, ([n] for n in range(200)), ahead=8):
+            begin = lambda xs: engine.submit(graph, xs)
+            for _ in streamed(begin, GraphRun.result, GraphRun.cancel, ([n] for n in range(200)), lambda: 8):
                 pass
 
         start = time.perf_counter()

@@ -204,10 +204,11 @@ class EngineCore:
         else:
             unit.ready.notify()
         for member in unit.group:
-            free = sum(lane.work is None for lane in member.lanes)
-            if len(member.lanes) < member.options.lanes and sum(member.takes(e[-1]) for e in unit.queue) > free:
-                self._hire(member)
-                return
+            if len(member.lanes) < member.options.lanes:
+                free = sum(lane.work is None for lane in member.lanes)
+                if sum(member.takes(entry[-1]) for entry in unit.queue) > free:
+                    self._hire(member)
+                    return
 
     def _hire(self, unit: Member) -> None:
         """One more thread for a unit."""
@@ -234,30 +235,27 @@ class EngineCore:
                     except Exception as bug:
                         # An answer that cannot even be looked at must not leave its run waiting for ever.
                         self.fail(attempt.task.run, bug)
+                attempt = None if self._ends(lane) else lane.unit.next()
+                given = [] if attempt is None else self._begin(lane, attempt)
             values = error = None
             self.log.deliver()
-            with self.lock:
-                attempt = self._next(lane)
-                given = [] if attempt is None else self._begin(lane, attempt)
             if attempt is None:
-                return
-            config.here.set(attempt.task.run.settings)
-            values, error = attempt.carry_out(given, self.policy.nan)
-            config.here.set(config.process)
-            del given
+                with self.lock:
+                    if self._ends(lane):
+                        if not lane.abandoned:
+                            lane.unit.lanes.remove(lane)
+                        return
+                    if not any(lane.unit.takes(entry[-1]) for entry in lane.unit.queue):
+                        lane.unit.ready.wait()
+            else:
+                config.here.set(attempt.task.run.settings)
+                values, error = attempt.carry_out(given, self.policy.nan)
+                config.here.set(config.process)
+                given = []
 
-    def _next(self, lane: Lane) -> Attempt | None:
-        """What a lane does next, once there is something; None if it is to end."""
-        unit = lane.unit
-        # Of those that were lent and are back, one is too many.
-        while not (self.closed or lane.abandoned or len(unit.lanes) > unit.options.lanes):
-            attempt = unit.next()
-            if attempt is not None:
-                return attempt
-            unit.ready.wait()
-        if not lane.abandoned:
-            unit.lanes.remove(lane)
-        return None
+    def _ends(self, lane: Lane) -> bool:
+        """Whether a lane takes no more work. Of those that were lent and are back, one is too many."""
+        return self.closed or lane.abandoned or len(lane.unit.lanes) > lane.unit.options.lanes
 
     def lend(self, lane: Lane) -> None:
         """A lane waits for another run, inside of its job: its unit has another one meanwhile. Takes the lock."""

@@ -10,13 +10,13 @@ import atexit
 import os
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.hybrid.core import EngineCore
 from nxjax.backends.hybrid.health import NO_SENSOR, Event, FaultPolicy, LaneOptions, UnitHealth
 from nxjax.backends.hybrid.jobs import Graph, Job, Value
-from nxjax.backends.hybrid.run import GraphRun, streamed
+from nxjax.backends.hybrid.run import GraphRun
 from nxjax.config.weak_registry import WeakRegistry
 from nxjax.errors import ParameterError
 
@@ -92,22 +92,6 @@ class Engine:
         if len(inputs) < made.arity:
             raise ParameterError(f"{made!r}: too few inputs", got=len(inputs), expected=made.arity)
         return self._core.submit(self, made, list(inputs))
-
-    def stream(
-        self, graph: Graph | Sequence[Job], inputs: Iterable[Sequence[Value]], ahead: int = 4
-    ) -> Iterator[list[Value]]:
-        """The results for each of ``inputs``, in order, with ``ahead`` runs under way.
-
-        >>> with Engine({"cpu": LaneOptions(lanes=2)}) as engine:
-        ...     square = Job("square", "cpu", {"cpu": lambda args: [args[0] ** 2]}, inputs=((-1, 0),))
-        ...     list(engine.stream([square], ([n] for n in range(4))))
-        [[0], [1], [4], [9]]
-        """
-        if ahead < 1:
-            raise ParameterError("Engine.stream: needs at least one run in progress", got=ahead, expected="1 or more")
-        made = graph if isinstance(graph, Graph) else Graph(graph)
-        begin = lambda given: self.submit(made, given)
-        return streamed(begin, GraphRun.result, GraphRun.cancel, inputs, lambda: ahead)
 
     def health(self) -> dict[str, UnitHealth]:
         """How each unit is."""

@@ -11,6 +11,7 @@ import pytest
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
+from nxjax.backends.hybrid.run import GraphRun, streamed
 from nxjax.errors import ExecutionError, ParameterError, ShapeError
 
 QUICK = FaultPolicy(factor=1, slack=0.05, first=0, unknown=0, last=4, backoff=0.01, probe=0.1)
@@ -62,9 +63,9 @@ def test_graphs_run_in_order_of_need_and_runs_side_by_side():
             ("again", "a", "done"),
         ]
         assert all(s.start <= s.moved <= s.finish for s in runs[7].spans)
-        assert list(engine.stream(graph, ([n, 1] for n in range(9)), ahead=3)) == [
-            [4 * n + 1, 1, 2 * n] for n in range(9)
-        ]
+        begin = lambda xs: engine.submit(graph, xs)
+        found = streamed(begin, GraphRun.result, GraphRun.cancel, ([n, 1] for n in range(9)), lambda: 3)
+        assert list(found) == [[4 * n + 1, 1, 2 * n] for n in range(9)]
         assert engine.submit([], []).result() == []
         assert not engine.events and {h.state for h in engine.health().values()} == {"ok"}
 

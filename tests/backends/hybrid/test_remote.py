@@ -16,6 +16,7 @@ from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.backends.hybrid.jobs import CALLER, Graph, Job
 from nxjax.backends.hybrid.plugin import Remote
+from nxjax.backends.hybrid.run import GraphRun, streamed
 from nxjax.errors import ExecutionError, ParameterError
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="a system without memfd")
@@ -175,7 +176,9 @@ def test_runs_over_a_faulty_process_have_the_bits_of_one_without_faults(fault: s
         npu = LaneOptions(probe=remote.probe, interrupt=remote.interrupt)
         with Engine({"npu": npu, "gpu": LaneOptions(), "cpu": LaneOptions()}, policy) as engine:
             graph = Graph(jobs)
-            for n, y in enumerate(engine.stream(graph, ([X + n] for n in range(6)), ahead=3)):
+            begin = lambda xs: engine.submit(graph, xs)
+            found = streamed(begin, GraphRun.result, GraphRun.cancel, ([X + n] for n in range(6)), lambda: 3)
+            for n, y in enumerate(found):
                 assert y[0].dtype == np.int32 and y[0].tolist() == (8 * (X + n)).tolist()
             out = [e for e in engine.events if e.kind == "out"]
             assert len(out) == (0 if fault == "print" else 1), engine.events
