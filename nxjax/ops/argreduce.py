@@ -13,7 +13,7 @@ from nxjax.ops.base import (
     RemovesAxes,
     check_counted_axes,
     check_dtype,
-    declared,
+    define_op,
     like,
     require,
 )
@@ -70,5 +70,5 @@ class _ArgExtremum(Nondifferentiable, RemovesAxes):
         return convert_element_type(first, dtype=index_dtype)
 
 
-argmax = declared(_ArgExtremum, "argmax", "Index of the first largest element")
-argmin = declared(_ArgExtremum, "argmin", "Index of the first smallest element", largest=False)
+argmax = define_op(_ArgExtremum, "argmax", "Index of the first largest element")
+argmin = define_op(_ArgExtremum, "argmin", "Index of the first smallest element", largest=False)

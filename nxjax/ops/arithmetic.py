@@ -24,7 +24,7 @@ from nxjax.ops.base import (
     RoundedDerivative,
     Tangent,
     Unary,
-    declared,
+    define_op,
     like,
 )
 from nxjax.ops.bitwise import and_, not_, or_
@@ -331,7 +331,7 @@ def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
-max = declared(
+max = define_op(
     _Extremum,
     "max",
     "The larger of x and y",
@@ -339,7 +339,7 @@ max = declared(
     ufunc=_second_of_equals(np.maximum),
     example=("jnp.array([1.0, jnp.nan]), 3.0", "Array([ 3., nan], dtype=float32)"),
 )
-min = declared(
+min = define_op(
     _Extremum,
     "min",
     "The smaller of x and y",

@@ -21,7 +21,7 @@ from nxjax.ops.base import (
     NDArray,
     Tangent,
     check_dtype,
-    declared,
+    define_op,
     equal_dtypes,
     equal_shapes,
 )
@@ -200,14 +200,14 @@ class _Gamma(_Incomplete):
         )
 
 
-igamma = declared(
+igamma = define_op(
     _Gamma,
     "igamma",
     "Regularized lower incomplete gamma function P(a, x) (DLMF 8.2.4): a gamma(a) number's chance to be below x.",
     example=("1.0, jnp.array([0.0, 1.0, jnp.inf])", "Array([0.        , 0.63212055, 1.        ], dtype=float32)"),
     lax=Face("igamma", "The regularized lower incomplete gamma function."),
 )
-igammac = declared(
+igammac = define_op(
     _Gamma,
     "igammac",
     "Regularized upper incomplete gamma function Q(a, x) = 1 - P(a, x), without cancellation (DLMF 8.2.4)",

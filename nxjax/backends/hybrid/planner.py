@@ -158,8 +158,8 @@ class PlanSetting:
     """What plans are made from: the units that are here by the user's priority and, with the reason, those that are
     not; what the user asked for, and what was measured."""
 
-    units: Sequence[Unit]
-    missing: Sequence[tuple[str, str]]
+    units: tuple[Unit, ...]
+    missing: tuple[tuple[str, str], ...]
     options: PlanOptions
     history: History
 
@@ -182,12 +182,11 @@ class Planner:
         self.program = settled(program, compute)
         self.grids = grids_of(self.program)
         self.units = {u.name: u for u in setting.units}
-        self.missing, self.options, self.history = tuple(setting.missing), setting.options, setting.history
+        self.missing, self.options, self.history = setting.missing, setting.options, setting.history
         self.notes: list[str] = []
         self.whys: dict[str, dict[int, str]] = {name: {} for name in self.units}
         self.ready: dict[tuple[str, tuple[int, ...]], Ready] = {}
-        # Which units take each equation, pins aside and with them.
-        self.able: list[set[str]] = []
+        # Which units may get each equation, by what they take and by the pins.
         self.allowed: list[set[str]] = []
 
     def plan(self) -> Plan:
@@ -296,7 +295,6 @@ class Planner:
 
     def _pin(self) -> None:
         """Leave pinned equations the one unit that they are pinned to."""
-        self.able = [set(names) for names in self.allowed]
         gone = dict(self.missing)
         for i, e in enumerate(self.program.equations):
             name = pinned(e.scope, e.op.name, self.options.pin)
@@ -353,7 +351,6 @@ class Planner:
 
     def _lose(self, i: int, name: str, why: str) -> None:
         self.allowed[i].discard(name)
-        self.able[i].discard(name)
         self.whys[name][i] = why
 
     def _ready(self, r: Region, name: str) -> Ready:
@@ -451,8 +448,8 @@ class Planner:
         # What an inexact unit leaves undone has the language's own bits where an exact one does it.
         left = may(unit) or self.options.redo == "exact"
         # A pin says where a region is planned; where its unit fails, it goes where it can.
-        able = set[str].intersection(*(self.able[i] for i in r.equations))
-        others = [n for n in self.units if n in able and n != unit and pure and may(n) and left]
+        able = [n for n, whys in self.whys.items() if whys.keys().isdisjoint(r.equations)]
+        others = [n for n in able if n != unit and pure and may(n) and left]
         takers = (unit, *others)
         sure = all(self.units[n].exact for n in takers)
         exact = sure and all(map(is_exact, r.program.equations))

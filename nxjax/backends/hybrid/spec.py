@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from numbers import Real
 from threading import Lock
@@ -39,37 +39,22 @@ class HybridBackend(Backend):
     """Programs planned over units, and one engine for all of them.
 
     Args:
-        units, missing: what is here by the user's priority, and what is not, with the reason.
-        options: what plans are made by.
+        setting: what plans are made from.
         policy: how patient the engine is.
         heat: limits by unit or by its platform, where they are not the usual ones.
-        history: measured times.
     """
 
     name = "hybrid"
     platform: ClassVar[str] = "hybrid"
     label: ClassVar[Label] = "hardware"
 
-    def __init__(
-        self,
-        units: Sequence[Unit],
-        missing: Sequence[tuple[str, str]],
-        options: PlanOptions,
-        policy: FaultPolicy | None = None,
-        heat: dict[str, HeatLimits] | None = None,
-        history: History | None = None,
-    ) -> None:
+    def __init__(self, setting: PlanSetting, policy: FaultPolicy, heat: Mapping[str, HeatLimits]) -> None:
         number = next(_numbers)
         # Executables are found by their backend's name: every `nx.Hybrid` has its own.
         self.name = f"hybrid:{number}"
         # A result through several units says no more of a chip than the one that says the least.
-        self.label = max((u.label for u in units), key=LABELS.index)  # pyright: ignore[reportAttributeAccessIssue]
-        self.units = tuple(units)
-        self.missing = tuple(missing)
-        self.options = options
-        self.policy = policy or FaultPolicy()
-        self.heat = dict(heat or {})
-        self.history = history or History()
+        self.label = max((u.label for u in setting.units), key=LABELS.index)  # pyright: ignore[reportAttributeAccessIssue]
+        self.setting, self.policy, self.heat = setting, policy, heat
         self._device = Device("hybrid", number, self)
         self._engine: Engine | None = None
         self._lock = Lock()
@@ -79,7 +64,7 @@ class HybridBackend(Backend):
         return False
 
     def available(self) -> tuple[bool, str]:
-        return True, ", ".join(u.name for u in self.units)
+        return True, ", ".join(u.name for u in self.setting.units)
 
     def devices(self) -> list[Device]:
         return [self._device]
@@ -94,7 +79,7 @@ class HybridBackend(Backend):
 
     def engine_with(self, policy: FaultPolicy) -> Engine:
         """Another engine over the same units."""
-        return Engine({u.name: self._lanes(u) for u in self.units}, policy)
+        return Engine({u.name: self._lanes(u) for u in self.setting.units}, policy)
 
     @property
     def running(self) -> Engine | None:
@@ -112,23 +97,21 @@ class HybridBackend(Backend):
             interrupt=unit.interrupt,
             sensor=sensor,
             heat=self.heat.get(unit.name, self.heat.get(unit.platform, usual)),
-            group="host" if unit.host and self.options.redo == "any" else "",
+            group="host" if unit.host and self.setting.options.redo == "any" else "",
             trusted=unit.host,
             receive=lambda value, _: unit.receive(value),
         )
 
     def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
-        if len(self.units) == 1:
-            (only,) = self.units
-            if isinstance(only, BackendUnit) and only.host:
-                return only.backend.compile(program, donate)
+        first, *others = self.setting.units
+        if not others and isinstance(first, BackendUnit) and first.host:
+            return first.backend.compile(program, donate)
         return self.hybrid(program, donate)
 
     def hybrid(self, program: Program, donate: tuple[int, ...] = ()) -> HybridExecutable:
         """The executable, also where one unit is all there is."""
         trial = lambda: self.engine_with(self.policy)
-        setting = PlanSetting(self.units, self.missing, self.options, self.history)
-        return HybridExecutable(program, donate, setting, lambda: self.engine, trial)
+        return HybridExecutable(program, donate, self.setting, lambda: self.engine, trial)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         """The program that is planned; a plan needs a call's arguments, see `nx.hybrid.plan`."""
@@ -142,7 +125,7 @@ class HybridBackend(Backend):
             self._engine = None
 
     def clear(self) -> None:
-        for unit in self.units:
+        for unit in self.setting.units:
             if isinstance(unit, BackendUnit):
                 unit.backend.clear()
 
@@ -233,9 +216,10 @@ class Hybrid:
                 expected="the power of each unit while it computes",
                 fix=f"watts={{{', '.join(f'{u.name!r}: ...' for u in found)}}}, from a meter or a data sheet",
             )
-        share = (policy or FaultPolicy()).verify
-        options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, dict(watts or {}), share)
-        self.backend = HybridBackend(found, missing, options, policy, dict(heat or {}), history)
+        policy = policy or FaultPolicy()
+        options = PlanOptions(objective, deadline, dict(pin or {}), measure, redo, dict(watts or {}), policy.verify)
+        setting = PlanSetting(tuple(found), tuple(missing), options, history or History())
+        self.backend = HybridBackend(setting, policy, dict(heat or {}))
         self._calls: WeakKeyDictionary[Any, dict[Any, _Call]] = WeakKeyDictionary()
         self._jitted: WeakKeyDictionary[Any, Jitted[..., Any]] = WeakKeyDictionary()
 
@@ -247,17 +231,17 @@ class Hybrid:
     @property
     def units(self) -> tuple[Unit, ...]:
         """The available units, by priority."""
-        return self.backend.units
+        return self.backend.setting.units
 
     @property
     def missing(self) -> tuple[tuple[str, str], ...]:
         """(name, reason) of the missing units."""
-        return self.backend.missing
+        return self.backend.setting.missing
 
     @property
     def history(self) -> History:
         """What was measured."""
-        return self.backend.history
+        return self.backend.setting.history
 
     def plan(self, fun: Callable[..., Any]) -> Callable[..., Plan]:
         """A function of example arguments that returns the plan of a call with them; ``fun`` does not run.
@@ -328,7 +312,7 @@ class Hybrid:
 
     def __repr__(self) -> str:
         gone = "".join(f", {name} missing" for name, _ in self.missing)
-        return f"Hybrid({', '.join(u.name for u in self.units)}{gone}; {self.backend.options.objective})"
+        return f"Hybrid({', '.join(u.name for u in self.units)}{gone}; {self.backend.setting.options.objective})"
 
     # --- calls ---
 

@@ -299,22 +299,14 @@ _STYLE: Final = (
 )
 # A file of its own has no page to take its colours from.
 _ALONE: Final = "<style>.nxt{color:#1f2328}@media (prefers-color-scheme:dark){.nxt{color:#e6edf3}}</style>"
-_SAID: Final[tuple[tuple[Kind, str], ...]] = (
-    ("task", "estimate"),
-    ("ran", "measured"),
-    ("transfer", "transfer"),
-    ("moved", "moving inputs"),
-    ("checked", "checking another unit"),
-    ("wrong", "failed, late or given up"),
-)
-# Fill and its opacity, and how the edge is drawn.
-_LOOKS: Final[Mapping[Kind, tuple[float, str]]] = {
-    "task": (0.30, ""),
-    "transfer": (0.30, ""),
-    "ran": (0.62, ""),
-    "moved": (0.25, ' stroke-dasharray="2 2"'),
-    "checked": (0.10, ' stroke-dasharray="4 2"'),
-    "wrong": (0.25, ' stroke-dasharray="4 2"'),
+# What a bar means, the opacity of its fill, and how its edge is drawn.
+_LOOKS: Final[Mapping[Kind, tuple[str, float, str]]] = {
+    "task": ("estimate", 0.30, ""),
+    "ran": ("measured", 0.62, ""),
+    "transfer": ("transfer", 0.30, ""),
+    "moved": ("moving inputs", 0.25, ' stroke-dasharray="2 2"'),
+    "checked": ("checking another unit", 0.10, ' stroke-dasharray="4 2"'),
+    "wrong": ("failed, late or given up", 0.25, ' stroke-dasharray="4 2"'),
 }
 
 
@@ -400,7 +392,7 @@ class _Picture:
         self.y = bottom + _AXIS
 
     def _bar(self, b: Bar, row: LaneRow, x: float, w: float, h: float) -> str:
-        fill, edge = _LOOKS[b.kind]
+        _, fill, edge = _LOOKS[b.kind]
         colour, w, y = self._colour(b, row), max(w, 0.8), self.y
         # An edge on a bar of a few pixels would be all there is of it.
         stroke, fill = (f' stroke="{colour}"{edge}', fill) if w > 3 else ("", max(fill, 0.7))
@@ -426,15 +418,14 @@ class _Picture:
     def legend(self) -> None:
         """What the colours and looks mean, of those that occur."""
         kinds = {b.kind for b in self.bars}
-        found = sorted({b.item for b in self.bars}) if self.several else []
+        items = sorted({b.item for b in self.bars})[:MOST_ITEMS] if self.several else []
         entries: list[tuple[str, Kind, str]] = []
-        for k in found[:MOST_ITEMS]:
+        for k in items:
             entries.append((_COLOURS[k % len(_COLOURS)], "task", f"input {k}"))
         if len(kinds) > 1 and (kinds - {"task", "transfer"} or not self.several):
             main = _GREY if self.several else _COLOURS[0]
-            for kind, said in _SAID:
-                if kind in kinds:
-                    entries.append(({"transfer": _GREY, "wrong": _RED}.get(kind, main), kind, said))
+            colours = {"transfer": _GREY, "wrong": _RED}
+            entries += [(colours.get(k, main), k, said) for k, (said, _, _) in _LOOKS.items() if k in kinds]
         if "transfer" in kinds:
             entries.append(("", "transfer", f"{UP} to the host's memory, {DOWN} from it"))
         x = self.left
@@ -442,7 +433,7 @@ class _Picture:
             wide = 22 + _CHARACTER * len(what) + 16
             if x + wide > self.width and x > self.left:
                 x, self.y = self.left, self.y + 18
-            fill, edge = _LOOKS[kind]
+            _, fill, edge = _LOOKS[kind]
             if colour:
                 self.out.append(
                     f'<rect x="{x:.1f}" y="{self.y:.1f}" width="14" height="11" rx="2" fill="{colour}" '

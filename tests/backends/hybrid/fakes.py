@@ -5,13 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from nxjax.backends import registry
+from nxjax.backends.hybrid.spec import Hybrid
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
 from nxjax.backends.hybrid.units import ExecutableStep
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Equation, Program
+
+
+def set_options(device: Hybrid, **changes: Any) -> None:
+    """Options of plans that `Hybrid` has no argument for."""
+    setting = device.backend.setting
+    device.backend.setting = replace(setting, options=replace(setting.options, **changes))
 
 
 class Fake(Unit):

@@ -2,7 +2,6 @@
 
 import json
 import threading
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -22,7 +21,7 @@ from nxjax.lower.partition.regions import cut
 from nxjax.testing import random_program
 from nxjax.trace.array import wrap
 from nxjax.transforms.inline import inlined
-from tests.backends.hybrid.fakes import Fake
+from tests.backends.hybrid.fakes import Fake, set_options
 
 ones = lambda *shape: np.ones(shape, np.float32)
 
@@ -229,7 +228,7 @@ def test_only_what_ends_and_has_no_effect_is_run_on_made_up_inputs():
 def test_objectives_reach_the_schedule(objective):
     chip = Fake("chip", lambda e: e.op.name != "tanh", seconds=1e-6)
     device = Hybrid(chip, "cpu", objective=objective, watts={"chip": 1.0, "cpu": 30.0}, measure=False)
-    device.backend.options = PlanOptions(objective, measure=False, light=0.0, watts={"chip": 1.0, "cpu": 30.0})
+    set_options(device, light=0.0)
     found = device.plan(branches)(ones(16, 16))
     found.schedule.check(found.work)
     assert found.schedule.objective == objective and found.schedule.joules is not None
@@ -302,7 +301,7 @@ def test_a_cut_that_is_slower_than_one_unit_alone_is_not_shipped(objective, cloc
         chip = Timed("chip", lambda e: not is_tanh(e), clock, lambda p, last: 1.0 if last not in (None, p) else 1e-6)
         whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
         device = Hybrid(chip, whole, objective=objective, **options)
-        device.backend.options = replace(device.backend.options, light=0.0)
+        set_options(device, light=0.0)
         f = nx.jit(halves, device=device)
         assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
         return plan(f)(x), chip
@@ -324,7 +323,7 @@ def test_a_cut_that_is_faster_than_every_unit_alone_is_shipped(clock):
     other = Timed("other", is_tanh, clock, slow(lambda e: not is_tanh(e)))
     whole = Timed("whole", lambda e: True, clock, slow(lambda e: True))
     device = Hybrid(one, other, whole, history=History(kept=False))
-    device.backend.options = replace(device.backend.options, light=0.0)
+    set_options(device, light=0.0)
     f = nx.jit(halves, device=device)
     assert np.allclose(f(x), nx.jit(halves)(x), rtol=1e-5)
     found = plan(f)(x)
@@ -397,7 +396,7 @@ def test_what_fails_while_it_is_measured_in_turn_fails_no_plan(clock):
     chip.exact = False
     whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
     device = Hybrid(chip, whole, redo="same", history=History(kept=False), policy=FaultPolicy(backoff=60, tries=1))
-    device.backend.options = replace(device.backend.options, light=0.0)
+    set_options(device, light=0.0)
     f = nx.jit(halves, device=device)
     found = plan(f)(ones(8, 8))
     assert "chip" in found.assignment and "were not measured in turn: no unit is left" in str(found)
