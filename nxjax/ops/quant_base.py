@@ -24,7 +24,7 @@ FLOAT32 = frozenset((dtypes.float32,))
 
 
 @final
-class Output(NamedTuple):
+class ResultGrid(NamedTuple):
     """Where results go: their grid, the clamp in stored integers, and how rescaling rounds."""
 
     grid: Grid
@@ -70,10 +70,10 @@ class QuantizedOp(Op):
         """The clamp in stored integers of the result."""
         return (params["lo"], params["hi"]) if "lo" in params else params[self.result].limits
 
-    def output(self, params: dict[str, Any]) -> tuple[Output, dict[str, Any]]:
+    def output(self, params: dict[str, Any]) -> tuple[ResultGrid, dict[str, Any]]:
         """Where results go, and the other parameters."""
         names = (self.result, "lo", "hi", "rounding")
-        return Output(*(params[n] for n in names)), {n: v for n, v in params.items() if n not in names}
+        return ResultGrid(*(params[n] for n in names)), {n: v for n, v in params.items() if n not in names}
 
     def eval(self, *xs: NDArray, **params: Any) -> NDArray:
         n = len(self.operands)

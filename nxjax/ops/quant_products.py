@@ -29,7 +29,7 @@ from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, fre
 from nxjax.ops.fake_quantize import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
-from nxjax.ops.quant_base import Output, QuantizedOp, sum_tangents
+from nxjax.ops.quant_base import QuantizedOp, ResultGrid, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     EXACT_FLOAT32,
@@ -89,7 +89,7 @@ def largest_centred(grid: Grid) -> int:
     return max(grid.zero_point - low, high - grid.zero_point)
 
 
-def sums_to_grid(summed: Array, real: Array, over: Callable[[Array], Array], out: Output, kind: Kind) -> Array:
+def sums_to_grid(summed: Array, real: Array, over: Callable[[Array], Array], out: ResultGrid, kind: Kind) -> Array:
     """`fixed.product.requantize_products` in ops: int64 sums times ``real``, which ``over`` repeats over them."""
     y_grid, lo, hi, rounding = out
     if kind == "dense" and rounding == "double":
@@ -145,7 +145,7 @@ class WeightedProduct(QuantizedOp):
         real = _factor(x_grid, y_grid, row)
         bias = _traced_bias(b, x_grid, row)
         over = lambda v: broadcast_in_dim(v, shape=acc.shape, broadcast_dimensions=dims)
-        return sums_to_grid(add(acc, over(bias)), real, over, Output(y_grid, lo, hi, rounding), self.kind)
+        return sums_to_grid(add(acc, over(bias)), real, over, ResultGrid(y_grid, lo, hi, rounding), self.kind)
 
     def tangent(self, y: Array, primals: Arrays, tangents: Tangents, *, w_dtype: DType, **params: Any) -> Array | None:
         x, w, w_scale, b = primals

@@ -28,7 +28,7 @@ from nxjax.ops.dimension_numbers import conv_dimension_numbers
 from nxjax.ops.fake_quantize import weight_integers
 from nxjax.ops.fixed.functions import scale_of
 from nxjax.ops.fixed.product import Kind, factor
-from nxjax.ops.quant_base import Output
+from nxjax.ops.quant_base import ResultGrid
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul, stored_bias, sums_to_grid
 from nxjax.trace import dtypes
@@ -102,7 +102,7 @@ class _Product:
             over = lambda v: jnp.broadcast_to(v, acc.shape)
             # With a bias of 32 bits, sums of 16-bit values have 32 bits, too, and the whole multiplier.
             to = Grid(np.dtype(np.int32), out.grid.scale) if narrow_sums and self.kind == "conv" else out.grid
-            return sums_to_grid(acc, constant(factors), over, Output(to, lo, hi, DOUBLE), self.kind)
+            return sums_to_grid(acc, constant(factors), over, ResultGrid(to, lo, hi, DOUBLE), self.kind)
 
         shift = stored.astype(jnp.float32) * constant(
             (np.float64(scale_of(x.grid)) * scales.reshape(-1)).astype(np.float32)

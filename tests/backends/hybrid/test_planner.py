@@ -339,7 +339,7 @@ def test_checks_that_the_user_wants_count_when_plans_are_measured(clock):
         chip = Timed("chip", lambda e: not is_tanh(e), clock, lambda p, last: 2.5e-3 * len(p.equations))
         whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
         device = Hybrid(chip, whole, history=history, policy=FaultPolicy(verify=verify))
-        device.backend.options = replace(device.backend.options, light=0.0)
+        set_options(device, light=0.0)
         return {*device.plan(halves)(x).assignment}
 
     history = History(kept=False)
