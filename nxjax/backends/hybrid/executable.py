@@ -179,7 +179,7 @@ class HybridExecutable(Executable):
         """``state``, unless another is as fast: they are measured in turn, as `nx.tune` does.
 
         The others are ``former``, which it is to replace, and each unit that takes everything, where the plan has
-        several units or estimates. Energy is not measured: there the sums decide, and one unit is among them.
+        several units or estimates decided. Energy is not measured: there the sums decide, and one unit is among them.
 
         Args:
             args: a call's. Loops that made-up data could keep going are run on them.
@@ -189,10 +189,11 @@ class HybridExecutable(Executable):
         if not (runs and options.measure and options.objective != "energy"):
             return cut
         rivals = [] if former is None else [former]
-        if len(set(cut.plan.assignment)) > 1 or any(
-            p.cost is None or p.cost.basis != "measured" for p in cut.plan.places
-        ):
-            plans = [p for p in cut.planner.alone() if set(p.assignment) != set(cut.plan.assignment)]
+        used = set(cut.plan.assignment)
+        guessed = any(p.cost is None or p.cost.basis != "measured" for p in cut.plan.places)
+        # What a link is said to take, nobody has measured.
+        if len(used) > 1 or guessed or any(u.link.seconds(1) for u in self._setting.units):
+            plans = [p for p in cut.planner.alone() if set(p.assignment) != used]
             rivals += [self._settled(_State(cut.planner, p, cut.bound, len(self.program.inputs))) for p in plans]
         notes = list(cut.plan.notes)
         for rival in rivals:

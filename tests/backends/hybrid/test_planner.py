@@ -365,6 +365,21 @@ def test_a_loop_that_its_data_end_is_measured_on_a_calls_data(clock):
         assert "measured in turn" in str(plan(f)(3, x))
 
 
+@pytest.mark.parametrize("said", [Link(1e3, 1.0, "too slow"), Link(1e12, 0.0, "too fast")])
+def test_what_is_said_of_a_wire_decides_nothing_that_can_be_measured(said, clock):
+    class Wired(Timed):
+        def receive(self, value):
+            clock.now += 1e-6 if said.latency else 1.0
+            return super().receive(value)
+
+    chip = Wired("chip", lambda e: said.latency > 0 or not is_tanh(e), clock, lambda p, last: 1e-3)
+    chip.link = said
+    whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
+    device = Hybrid(chip, whole, history=History(kept=False))
+    device.backend.options = replace(device.backend.options, light=0.0)
+    assert {*device.plan(halves)(ones(8, 8)).assignment} == {"chip" if said.latency else "whole"}
+
+
 def test_a_new_plan_replaces_no_faster_one(clock):
     """The times of its parts promise more than a plan keeps: it is measured against the one that runs."""
     x = ones(8, 8)
