@@ -376,7 +376,7 @@ def test_what_is_said_of_a_wire_decides_nothing_that_can_be_measured(said, clock
     chip.link = said
     whole = Timed("whole", lambda e: True, clock, lambda p, last: 1e-2 * len(p.equations))
     device = Hybrid(chip, whole, history=History(kept=False))
-    device.backend.options = replace(device.backend.options, light=0.0)
+    set_options(device, light=0.0)
     assert {*device.plan(halves)(ones(8, 8)).assignment} == {"chip" if said.latency else "whole"}
 
 
