@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from dataclasses import replace
@@ -189,3 +190,27 @@ def test_what_else_the_machine_does_is_not_measured(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("nxjax.predict.samples.jit", lambda fun: slow)
     seconds, basis = _measured(lambda x: x, (nx.ones(10),))
     assert basis == "measured" and seconds < waited / 5
+
+
+def test_the_page_has_the_figures_of_its_record() -> None:
+    """`docs/predictions.json` is a copy of what ``python -m benchmarks predictions`` has kept."""
+    docs = Path(__file__).parents[2] / "docs"
+    record, page = json.loads((docs / "predictions.json").read_text()), (docs / "prediction.md").read_text()
+    cells = [[c.strip() for c in line.strip("|").split("|")] for line in page.splitlines() if line.startswith("|")]
+    errors, times = ({f["name"]: f for f in record["figures"] if f["unit"] == unit} for unit in ("% error", "us"))
+    target, count, found = "", "", set[str]()
+    for row in (c for c in cells if len(c) == 7 and c[3].endswith("%")):
+        target, count = row[0].split("`")[1] if row[0] else target, row[1] or count
+        kind = row[2].removesuffix(" roofline")
+        name = next(n for n in errors if n.removesuffix(" *") == f"{target}, {count} networks: {kind}")
+        error, within, rank, band = errors[name]["ours"], *re.findall(r"[\d.]+(?=%|,|$)", errors[name]["note"])[:3]
+        assert row[3:] == [f"{error:.0f} %", f"{within} %", rank, band], name
+        found.add(name)
+    # The model that is used is shown of each target, and what it is compared with.
+    assert found >= {n for n in errors if n.endswith(("*", "scaled"))}
+    for row in (c for c in cells if len(c) == 3 and c[1].endswith(" ms")):
+        model, on = row[0].split(", `")
+        names = {"keyword spotter": "ds_cnn", "MobileNetV2": "mobilenet_v2", "ResNet-18": "resnet18"}
+        f = times.pop(f"{on.strip('`')}, {names[model.partition(' (')[0]]}")
+        assert [float(c.split()[0]) for c in row[1:]] == [float(f"{f[k] / 1000:.3g}") for k in ("ours", "peer")], row
+    assert not times
