@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from math import inf
+from itertools import product
+from math import inf, prod
 from typing import Final
 
 from nxjax.backends.hybrid.exact import chain_seconds, is_chain, least_joules, least_seconds, ways
@@ -14,7 +15,6 @@ from nxjax.errors import ParameterError
 
 NODES: Final = 5_000  # steps of the search over everything: a tenth of a second or so
 _SMALL: Final = 16  # tasks of works that are mostly searched sooner than units could be improved
-_STEPS: Final = 60_000  # steps from task to task that are looked at for sums
 _POLISH: Final = 6_000  # tasks placed while looking for less latency at the same interval
 _LESS: Final = 1 - 1e-9
 _ROUNDING: Final = 1e-12
@@ -32,10 +32,9 @@ def choose(work: Work, objective: Objective = "latency", *, deadline: float | No
         deadline: the most seconds of one input, from its arrival to its results.
 
     Returns:
-        A schedule whose ``by`` names the algorithm: dynamic programming on chains ("chain") and for sums ("exact"),
-        exhaustive search on small graphs ("exact"), and HEFT or single units, improved by changes of a few tasks, on
-        others ("heft", "search"). If ``exact`` is True, none is better. By latency, it is never worse than one unit
-        alone.
+        A schedule whose ``by`` names the algorithm: dynamic programming on chains ("chain"), exhaustive search on small
+        graphs ("exact"), and HEFT or single units, improved by changes of a few tasks, on others ("heft", "search"). If
+        ``exact`` is True, none is better. By latency, it is never worse than one unit alone.
 
     Raises:
         ParameterError: unknown objective; a deadline that is not above zero, or that no schedule found meets; a task
@@ -150,30 +149,11 @@ def _least_loads(problem: Problem, effort: int) -> tuple[list[int], str, bool]:
         # The squares tell apart changes that leave the busiest as it is.
         return max(shares, default=0.0), sum(x * x for x in shares)
 
-    def cost(i: int, u: int, moves: Sequence[tuple[int, int, int]]) -> tuple[float, ...]:
-        found = [0.0] * (len(p.lanes) + len(p.links))
-        found[p.row[u]] = p.cost[i][u] / p.lanes[p.row[u]]
-        for move in moves:
-            found[p.at(move)] += p.seconds(move)
-        return tuple(found)
-
+    if prod(map(len, p.able)) <= NODES:
+        return list(min(product(*p.able), key=busy)), "exact", True
     begin = starts(p)
-    tries = [improved(p, x, busy, effort // len(begin)) for x in begin]
-    units, (most, _) = min(tries, key=lambda x: x[1]) if p.count else ([], (0.0, 0.0))
-    rest = [0.0] * (p.count + 1)
-    for i in reversed(range(p.count)):
-        rest[i] = rest[i + 1] + min(p.cost[i][u] for u in p.able[i])
-    rows, lanes = len(p.lanes), sum(p.lanes)
-
-    def fits(sums: tuple[float, ...], i: int) -> bool:
-        spent = sum(x * n for x, n in zip(sums[:rows], p.lanes, strict=True))
-        return max(sums) < most * _LESS and spent + rest[i + 1] < most * lanes * _LESS
-
-    states = max(64, _STEPS // max(1, p.count * len(p.units) ** 2))
-    found, whole = ways(p, cost, fits, states)
-    if p.count and found:
-        units = min(found, key=lambda way: max(way.sums)).units()
-    return list(units), "chain" if is_chain(p) else "exact" if whole else "search", whole
+    tries = [improved(p, x, busy, effort) for x in begin]
+    return min(tries, key=lambda x: x[1])[0], "search", False
 
 
 def _within(problem: Problem, units: Sequence[int], deadline: float) -> tuple[Assignment, float]:
@@ -286,18 +266,14 @@ def _few(names: Sequence[str]) -> str:
 def _thriftiest(problem: Problem, deadline: float, effort: int, nodes: int) -> Found | None:
     """The placing of least joules; None where none meets the deadline."""
     p = problem
-    joules = lambda i, u, moves: p.watt[i][u] + sum(map(p.joules, moves))
-    chain = is_chain(p)
-    if deadline == inf:
-        states = max(64, _STEPS // (2 * max(1, p.count * len(p.units))))
-        found, whole = ways(p, lambda i, u, moves: (joules(i, u, moves),), states=states)
-        if whole:
-            return place(p, found[0].units()), "chain" if chain else "exact", True
-    elif chain:
-        both = lambda i, u, moves: (chain_seconds(p, i, u, moves), joules(i, u, moves))
-        found, whole = ways(p, both, lambda sums, i: sums[0] <= deadline)
+    if is_chain(p):
+        joules = lambda i, u, moves: p.watt[i][u] + sum(map(p.joules, moves))
+        if deadline == inf:
+            found, whole = ways(p, lambda i, u, moves: (joules(i, u, moves),))
+        else:
+            both = lambda i, u, moves: (chain_seconds(p, i, u, moves), joules(i, u, moves))
+            found, whole = ways(p, both, lambda sums: sums[0] <= deadline)
         return (place(p, found[-1].units()), "chain", whole) if found else None
-
     placed, proved = least_joules(p, deadline, nodes)
     if proved:
         return None if placed is None else (placed, "exact", True)

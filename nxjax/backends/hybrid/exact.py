@@ -1,18 +1,17 @@
-"""The best there is, exactly: sums by dynamic programming over the tasks in their order, the rest by search.
+"""The best there is, exactly: chains by dynamic programming, small graphs by search.
 
-Sums: what an input takes of each processor and link, and in joules, is a sum over tasks and moves, whatever the order
-of things. What the tasks from one on add depends only on where the values are that they still need. So of all ways to
-place the tasks before it that leave those values in the same memories, only those count that no other one beats in
-every sum (Bellman's principle, with several sums). In a chain, where one thing happens after the other, seconds are
-such a sum too, with the span of a flow shop of two machines where values go up on one link and down on another, which
-Johnson's order makes least (Johnson 1954).
+Chains: one thing happens after the other, so seconds and joules are sums over tasks and moves, and what the tasks from
+one on add depends only on the unit of the one before. So of all ways to place the tasks up to one that end on the same
+unit, only those count that no other one beats in every sum (Bellman's principle, with several sums). Where values go up
+on one link and down on another, their span is that of a flow shop of two machines, which Johnson's order makes least
+(Johnson 1954).
 
-Search, for small works, and to measure the other algorithms by: units are tried task by task, with a bound on what the
-rest must take. For latency, units leave open who goes first where several want one lane or link. That is settled by
-branching on conflicts: let everything begin as early as what it needs allows; where more things meet on a resource than
-it can do at once, one of them must wait for another, so try each such order; without a meeting the schedule is the best
-under the orders made so far. Any schedule keeps one of the orders of every conflict, so none is missed (branching on
-minimal forbidden sets, Igelmund and Radermacher 1983).
+Search, for small works, and to measure the other algorithms by. For joules within a deadline, units are tried by their
+joules; for seconds task by task, with a bound on what the rest must take. Units leave open who goes first where several
+want one lane or link. That is settled by branching on conflicts: let everything begin as early as what it needs allows;
+where more things meet on a resource than it can do at once, one of them must wait for another, so try each such order;
+without a meeting the schedule is the best under the orders made so far. Any schedule keeps one of the orders of every
+conflict, so none is missed (branching on minimal forbidden sets, Igelmund and Radermacher 1983).
 """
 
 from __future__ import annotations
@@ -22,8 +21,6 @@ from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
 from typing import Final, final
-
-import numpy as np
 
 from nxjax.backends.hybrid.placing import AT_HOST, Assignment, Problem, best, finished, place
 from nxjax.backends.hybrid.schedule import CALLER, Schedule, Work
@@ -53,98 +50,58 @@ class PartialPlacing:
 
 
 def ways(
-    problem: Problem, cost: Cost, fits: Callable[[Sums, int], bool] = lambda sums, i: True, states: int = STATES
+    problem: Problem, cost: Cost, fits: Callable[[Sums], bool] = lambda sums: True, states: int = STATES
 ) -> tuple[list[PartialPlacing], bool]:
-    """Units for all tasks than which no others are better in every sum, by their sums.
+    """Units for the tasks of a chain than which no others are better in every sum, by their sums.
 
     Args:
-        cost: what a task adds on a unit, with the moves that it needs there.
-        fits: whether sums up to a task are worth going on from.
+        cost: what a task adds on a unit, with the moves that it needs there: one sum or two.
+        fits: whether sums are worth going on from.
         states: how many ways go on from one task to the next; beyond, some are left out.
 
     Returns:
         The ways, and whether none was left out.
     """
-    last = [max(readers, default=-1) for readers in problem.readers]
-    level: dict[tuple[tuple[int, int], ...], list[PartialPlacing]] = {(): [PartialPlacing((), -1, None)]}
+    level = [PartialPlacing((), -1, None)]
     whole = True
     for i in range(problem.count):
-        found: dict[tuple[tuple[int, int], ...], list[PartialPlacing]] = {}
-        for there, row in level.items():
+        found: dict[int, list[PartialPlacing]] = {}
+        added = {
+            (before, u): cost(i, u, _moves(problem, i, before, u))
+            for before in {w.unit for w in level}
+            for u in problem.able[i]
+        }
+        for w in level:
             for u in problem.able[i]:
-                moves, after = _moved(problem, i, u, dict(there))
-                added = cost(i, u, moves)
-                more = (tuple(map(sum, zip(w.sums, added, strict=True))) if w.sums else added for w in row)
-                key = tuple(sorted((v, mask) for v, mask in after.items() if last[v] > i))
-                found.setdefault(key, []).extend(
-                    PartialPlacing(sums, u, w) for sums, w in zip(more, row, strict=True) if fits(sums, i)
-                )
-        level = {key: _unbeaten(row, states) for key, row in found.items() if row}
-        many = sum(map(len, level.values()))
-        if many > states or any(len(row) > states for row in level.values()):
+                more = added[w.unit, u]
+                sums = tuple(map(sum, zip(w.sums, more, strict=True))) if w.sums else more
+                if fits(sums):
+                    found.setdefault(u, []).append(PartialPlacing(sums, u, w))
+        level = sorted((w for row in found.values() for w in _unbeaten(row)), key=lambda w: w.sums)
+        if len(level) > states:
+            # From all of their span, the first and the last among them.
             whole = False
-            level = _thinned(level, states)
-    return sorted((w for row in level.values() for w in row), key=lambda w: w.sums), whole
+            level = [level[round(k * (len(level) - 1) / (states - 1))] for k in range(states)]
+    return _unbeaten(level), whole
 
 
-def _moved(problem: Problem, i: int, u: int, there: dict[int, int]) -> tuple[list[Move], dict[int, int]]:
-    """The moves for task i on unit u, and where values are then: a bit per memory, the first is the host's."""
-    goal, moves = problem.memory[u], list[Move]()
-    for v in problem.needs[i]:
-        mask = there.get(v, 1)
-        if mask >> goal & 1:
-            continue
-        if not mask & 1:
-            moves.append((v, mask.bit_length() - 1, AT_HOST))
-        if goal != AT_HOST:
-            moves.append((v, AT_HOST, goal))
-        there[v] = mask | 1 | 1 << goal
-    for v in problem.makes[i]:
-        there[v] = 1 << goal
-        if problem.wanted[v] and goal != AT_HOST:
-            moves.append((v, goal, AT_HOST))
-            there[v] |= 1
-    return moves, there
+def _moves(problem: Problem, i: int, before: int, u: int) -> list[Move]:
+    """The moves for task i of a chain on unit u, if the one before it was on unit ``before``, or is the caller."""
+    home, goal = AT_HOST if before < 0 else problem.memory[before], problem.memory[u]
+    moves: list[Move] = []
+    for v in problem.needs[i] if home != goal else ():
+        moves += [(v, home, AT_HOST)] if home != AT_HOST else []
+        moves += [(v, AT_HOST, goal)] if goal != AT_HOST else []
+    return moves + [(v, goal, AT_HOST) for v in problem.makes[i] if problem.wanted[v] and goal != AT_HOST]
 
 
-def _unbeaten(row: list[PartialPlacing], most: int) -> list[PartialPlacing]:
-    """Those that no other beats in every sum; no more than one beyond ``most``."""
-    row.sort(key=lambda w: w.sums)
-    if len(row[0].sums) == 1:
-        return row[:1]
+def _unbeaten(row: list[PartialPlacing]) -> list[PartialPlacing]:
+    """Those that no other beats in every sum, by the first."""
     kept: list[PartialPlacing] = []
-    if len(row[0].sums) == 2:
-        for w in row:
-            if not kept or w.sums[1] < kept[-1].sums[1]:
-                kept.append(w)
-        return kept
-    sums = np.empty((most + 1, len(row[0].sums)))
-    for w in sorted(row, key=lambda w: (max(w.sums), sum(w.sums))):
-        if not (sums[: len(kept)] <= w.sums).all(1).any():
-            sums[len(kept)] = w.sums
+    for w in sorted(row, key=lambda w: w.sums):
+        if not kept or w.sums[-1] < kept[-1].sums[-1]:
             kept.append(w)
-            if len(kept) > most:
-                break
     return kept
-
-
-def _thinned(
-    level: dict[tuple[tuple[int, int], ...], list[PartialPlacing]], most: int
-) -> dict[tuple[tuple[int, int], ...], list[PartialPlacing]]:
-    """As many ways: of two sums some from all of their span, the first and the last among them, else the least."""
-    every = [(key, w) for key, row in level.items() for w in row]
-    if len(every[0][1].sums) == 2:
-        every.sort(key=lambda x: x[1].sums)
-        every = [every[round(k * (len(every) - 1) / (most - 1))] for k in range(most)]
-    else:
-        every = sorted(every, key=lambda x: (max(x[1].sums), sum(x[1].sums)))[:most]
-    kept: dict[tuple[tuple[int, int], ...], list[PartialPlacing]] = {}
-    for key, w in every:
-        kept.setdefault(key, []).append(w)
-    return kept
-
-
-# --- chains ---
 
 
 def is_chain(problem: Problem) -> bool:

@@ -22,7 +22,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import product
+from itertools import combinations, product
 from math import inf, isinf
 from typing import Final, TypeVar, final
 
@@ -437,12 +437,16 @@ def improved(
 
 
 def _changes(problem: Problem, units: list[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Changes to try: tasks with their new units. One task; two of which one needs the other; a run of some."""
+    """Changes to try: tasks with their new units. One task; two that change places, or of which one needs the other; a
+    run of some."""
     count = problem.count
     for i in range(count):
         for u in problem.able[i]:
             if u != units[i]:
                 yield ((i, u),)
+    for i, j in combinations(range(count), 2) if count <= _EVERY_RUN else ():
+        if units[i] != units[j] and units[j] in problem.able[i] and units[i] in problem.able[j]:
+            yield ((i, units[j]), (j, units[i]))
     near = {(problem.source[v], i) for i, values in enumerate(problem.needs) for v in values if problem.source[v] >= 0}
     for i, j in sorted(near):
         for a, b in product(problem.able[i], problem.able[j]):

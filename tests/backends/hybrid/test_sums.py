@@ -1,11 +1,12 @@
-"""Dynamic programming over sums: what it gives of chains and graphs is what all assignments give."""
+"""Sums of seconds and joules: what is found for chains and graphs is what all assignments give."""
 
 import itertools
+from math import inf
 
 import pytest
 
 from nxjax.backends.hybrid.choose import choose, energy, front
-from nxjax.backends.hybrid.exact import chain_seconds, flow_shop, is_chain, ways
+from nxjax.backends.hybrid.exact import chain_seconds, flow_shop, is_chain, least_joules, ways
 from nxjax.backends.hybrid.placing import Problem, place
 from tests.backends.hybrid.works import assignments, random_work
 
@@ -33,8 +34,7 @@ def both(problem):
     """Seconds of a chain, and joules."""
 
     def cost(i, u, moves):
-        seconds = chain_seconds(problem, i, u, moves) if is_chain(problem) else 0.0
-        return seconds, problem.watt[i][u] + sum(map(problem.joules, moves))
+        return chain_seconds(problem, i, u, moves), problem.watt[i][u] + sum(map(problem.joules, moves))
 
     return cost
 
@@ -61,14 +61,12 @@ def test_the_best_and_the_front_of_a_chain_are_those_of_all_assignments():
         assert all((s.makespan, s.joules) in [pytest.approx(x) for x in unbeaten] for s in front(work))
 
 
-def test_the_sums_of_a_graph_are_those_of_its_units_and_the_least_is_found():
+def test_the_least_joules_of_a_graph_are_those_of_all_assignments():
     for seed in range(30):
         problem = Problem(random_work(seed, 1 + seed % 6))
-        cost = both(problem)
-        found, whole = ways(problem, lambda i, u, moves, cost=cost: cost(i, u, moves)[1:])
+        found, whole = least_joules(problem, inf, 5000)
         assert whole
-        assert found[0].sums[0] == pytest.approx(problem.energy(found[0].units()))
-        assert found[0].sums[0] == pytest.approx(min(map(problem.energy, placings(problem))))
+        assert problem.energy(found.units) == pytest.approx(min(map(problem.energy, placings(problem))))
 
 
 def test_a_long_front_is_thinned_and_says_so():
