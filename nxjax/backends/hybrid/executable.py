@@ -75,7 +75,7 @@ class _State:
 class Begun(NamedTuple):
     """A call under way; without a run it is over, and here are its results."""
 
-    state: _State | None
+    state: _State
     run: GraphRun | None
     results: Sequence[DeviceArray]
     args: Sequence[DeviceArray] = ()
@@ -283,7 +283,7 @@ class HybridExecutable(Executable):
 
     def finish(self, begun: Begun) -> list[DeviceArray]:
         """The results of a call that was begun."""
-        if begun.run is None or begun.state is None:
+        if begun.run is None:
             return list(begun.results)
         try:
             found = begun.run.result()

@@ -29,7 +29,7 @@ from nxjax.trace import tree
 from nxjax.trace.array import DeviceArray, as_value
 from nxjax.trace.program import Program
 from nxjax.transforms.jit import Jitted, jit
-from nxjax.transforms.jit_stages import ExecutableProtocol, Traced, current_compiler
+from nxjax.transforms.jit_stages import Traced, current_compiler
 
 _numbers: Final = count()
 
@@ -252,7 +252,8 @@ class Hybrid:
         """
 
         def planned(*args: Any, **kwargs: Any) -> Plan:
-            return self._call(fun, args, kwargs).plan(args, kwargs, self.backend)
+            call = self._call(fun, args, kwargs)
+            return call.executable.planned(call.values(args, kwargs))
 
         return planned
 
@@ -346,31 +347,21 @@ class _Call:
     def __init__(self, traced: Traced, hybrid: Hybrid) -> None:
         self.traced = traced
         hoisted, self.leading = traced.program.hoist_consts()
-        self.hoisted = hoisted
-        self.executable: ExecutableProtocol = current_compiler().compile(hoisted, device=hybrid)
+        found = current_compiler().compile(hoisted, device=hybrid)
+        # Where the host is all there is, calls are the host's, and plans and streams are made here.
+        self.executable = found if isinstance(found, HybridExecutable) else hybrid.backend.hybrid(hoisted)
 
     def values(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[DeviceArray]:
         leaves = tree.leaves(self.traced.bind(args, kwargs))
         return [*self.leading, *(as_value(x, "Hybrid") for x in leaves)]  # pyright: ignore[reportReturnType]
 
-    def plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], backend: HybridBackend) -> Plan:
-        executable = self.executable
-        if not isinstance(executable, HybridExecutable):
-            executable = backend.hybrid(self.hoisted)
-        return executable.planned(self.values(args, kwargs))
-
     @property
     def in_flight(self) -> int:
-        plan = self.executable.plan if isinstance(self.executable, HybridExecutable) else None
+        plan = self.executable.plan
         return 1 if plan is None else plan.schedule.inflight
 
     def begin(self, args: tuple[Any, ...]) -> Begun:
-        values = self.values(args, {})
-        if isinstance(self.executable, HybridExecutable):
-            return self.executable.begin(values)
-        return Begun(None, None, self.executable(values))
+        return self.executable.begin(self.values(args, {}))
 
     def finish(self, begun: Begun) -> Any:
-        executable = self.executable
-        out = executable.finish(begun) if isinstance(executable, HybridExecutable) else list(begun.results)
-        return self.traced.out_tree.unflatten(out)
+        return self.traced.out_tree.unflatten(self.executable.finish(begun))
