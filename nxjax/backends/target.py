@@ -329,7 +329,12 @@ class Target(Shown, ABC, Generic[Subject]):
 
     @abstractmethod
     def build(self, subject: Subject, options: dict[str, object]) -> Build:
-        """Write the artifact and take it as far as the vendor's tools here go."""
+        """Write the artifact and take it as far as the vendor's tools here go.
+
+        Raises:
+            LoweringError: operations that the file format has no form for, or that nothing here runs.
+            ParameterError: an option that the target has not, or a value that it cannot have.
+        """
 
     def made(self, subject: Subject, options: dict[str, object]) -> Build:
         """What `build` gives.

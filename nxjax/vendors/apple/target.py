@@ -163,8 +163,6 @@ class AppleNeuralEngine(NpuTarget):
         """Write the package, read it back, check it; on macOS load it too.
 
         Raises:
-            LoweringError: the graph has an op, a type or a rank that Core ML cannot say.
-            ParameterError: an option that this target has not.
             MissingExtraError: coremltools is not installed.
         """
         only(self.name, options, _OPTIONS)

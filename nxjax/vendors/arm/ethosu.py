@@ -64,12 +64,7 @@ class EthosU(NpuTarget):
         return table.verdict(node, same_bits(table))
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write the file, and let Vela compile and place it where Vela is installed.
-
-        Raises:
-            LoweringError: a node that TFLite has no operators for.
-            ParameterError: an option that this target has not, or a configuration that Vela has not.
-        """
+        """Write the file, and let Vela compile and place it where Vela is installed."""
         settings = _settings(self.name, self.series, self.size, options)
         name = graph.name or "model"
         operations = same_bits(ethos_u.table(self.series))(tflite_ops.operations(graph))
@@ -186,12 +181,7 @@ class EthosN(NpuTarget):
         return self.table.verdict(node)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write the file; placements are by Arm's published constraints.
-
-        Raises:
-            LoweringError: a node that TFLite has no operators for.
-            ParameterError: any option; this target has none.
-        """
+        """Write the file; placements are by Arm's published constraints."""
         only(self.name, options, ())
         build, data = started(graph, tflite_ops.operations(graph), self.placed(graph))
         build.cost.add("file", len(data), "bytes", "measured")

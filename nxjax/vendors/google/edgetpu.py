@@ -154,12 +154,7 @@ class EdgeTpu(NpuTarget):
         return rows
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write the file, and compile and place it by Google's compiler where that is found.
-
-        Raises:
-            LoweringError: a node that TFLite has no operators for.
-            ParameterError: an option that this target has not.
-        """
+        """Write the file, and compile and place it by Google's compiler where that is found."""
         flags = _flags(options)
         name = graph.name or "model"
         adapt = rows_as_pixels if options.get("rows_as_pixels") else same_bits

@@ -225,12 +225,7 @@ class IntelNpu(OpenVinoTarget):
         return table.rule(self.platform or table.DEFAULT_PLATFORM)(node)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Compile for the NPU and run there, or as far towards that as this machine goes.
-
-        Raises:
-            LoweringError: the graph has an op, a type or a grid that OpenVINO cannot say.
-            ParameterError: an option that this target has not.
-        """
+        """Compile for the NPU and run there, or as far towards that as this machine goes."""
         config, measure, chosen = checked(self.name, options)
         platform = self.platform or chosen
         if self.platform and chosen and chosen != self.platform:

@@ -141,12 +141,7 @@ class AotTarget(NpuTarget):
         return self.table.verdict(node)
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write the file, compile it where the vendor's SDK is, and place it as the compiled file says.
-
-        Raises:
-            LoweringError: a node that TFLite has no operators for.
-            ParameterError: an option or chip that this target has not.
-        """
+        """Write the file, compile it where the vendor's SDK is, and place it as the compiled file says."""
         soc, folders = self._settings(options)
         name = graph.name or "model"
         operations = tflite_ops.operations(graph)

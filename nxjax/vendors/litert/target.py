@@ -231,12 +231,7 @@ class LiteRt(NpuTarget):
         return [placed(n, "host", v.reason or "LiteRT computes on the host", v.suggestion, "table") for n, v in rows]
 
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
-        """Write, load and hold the interpreter's account against ours.
-
-        Raises:
-            LoweringError: operations that LiteRT has no kernel for, all of them.
-            ParameterError: an option that this target has not.
-        """
+        """Write, load and hold the interpreter's account against ours."""
         kernels, threads = checked(options)
         refuse(graph.nodes, self.name)
         operations = tflite_ops.operations(graph)

@@ -70,8 +70,6 @@ class Rockchip(NpuTarget):
         """Write the file; let the toolkit quantize, compile and place it, and its simulator run it.
 
         Raises:
-            LoweringError: an op that ONNX has no form for.
-            ParameterError: an option that this target has not.
             ExecutionError: the Python that was named has no toolkit.
         """
         config, calibration, given = self._settings(options)
