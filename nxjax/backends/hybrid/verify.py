@@ -32,14 +32,14 @@ class AnswerCheck:
     """One job's answers by several units. The first is the one that the run goes on with.
 
     Attributes:
-        asked: how often each unit has been asked, whatever came of it.
+        failed: units that were asked and gave no answer, once for each time.
         answers: who gave what; equal answers have the same number.
     """
 
-    __slots__ = ("answers", "asked", "how", "tolerance")
+    __slots__ = ("answers", "failed", "how", "tolerance")
 
     def __init__(self, job: Job, unit: Member, values: list[Value], tolerance: float | None) -> None:
-        self.asked = {unit.name: 1}
+        self.failed: list[str] = []
         self.answers: list[tuple[Member, list[Value], int]] = [(unit, values, 0)]
         self.tolerance = tolerance
         # Where the job has no tolerance of its own, integers that are not exact promise nothing.
@@ -86,21 +86,19 @@ class Verifier:
         core = self._core
         answered = {unit.name for unit, _, _ in check.answers}
         most = core.policy.tries * (_DISPUTE if len(answered) > 1 else 1)
-        asked = lambda u: check.asked.get(u.name, 0)
-        left = [u for u in core.candidates(task.job) if u.name not in answered and asked(u) < most]
+        failed = lambda u: check.failed.count(u.name)
+        left = [u for u in core.candidates(task.job) if u.name not in answered and failed(u) < most]
         able = [u for u in left if u.usable]
         if not able:
 
-            def look(failed: Member | None) -> None:
+            def look(out: Member | None) -> None:
                 if task.check is check and not task.run.over:
-                    if failed is not None:
-                        check.asked[failed.name] = asked(failed) + 1
+                    check.failed += [] if out is None else [out.name]
                     self._settle(task, check)
 
             return core.wait([u for u in left if u.health.may_return], look)
         # First whoever is right in any case: two that err alike would agree.
-        unit = min(able, key=lambda u: (asked(u), not u.options.trusted, len(u.queue)))
-        check.asked[unit.name] = asked(unit) + 1
+        unit = min(able, key=lambda u: (failed(u), not u.options.trusted, len(u.queue)))
         core.push(unit, Attempt(task, unit, check))
         return True
 
@@ -123,8 +121,7 @@ class Verifier:
         """A unit that was asked for a second answer will not give one; ``own``: it has tried to."""
         check = attempt.check
         assert check is not None
-        if not own:
-            check.asked[attempt.unit.name] -= 1
+        check.failed += [attempt.unit.name] if own else []
         self._settle(attempt.task, check)
 
     def _settle(self, task: JobRun, check: AnswerCheck) -> None:
