@@ -1,6 +1,6 @@
 """The engine's inside: which job goes to which unit, and what follows when it comes back, late, wrong or not at all.
 
-One lock guards all of it. `submit`, `cancel`, `close`, `lend` and `loop` take it; all else is called by who holds it.
+One lock guards all of it. `submit`, `cancel`, `close`, `lent` and `loop` take it; all else is called by who holds it.
 Functions of jobs, probes, sensors and listeners are called without it, for they may never return.
 """
 
@@ -11,8 +11,9 @@ import sys
 import threading
 import time
 from bisect import insort
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final, Literal, final
 
@@ -257,23 +258,26 @@ class EngineCore:
         """Whether a lane takes no more work. Of those that were lent and are back, one is too many."""
         return self.closed or lane.abandoned or len(lane.unit.lanes) > lane.unit.options.lanes
 
-    def lend(self, lane: Lane) -> None:
-        """A lane waits for another run, inside of its job: its unit has another one meanwhile. Takes the lock."""
-        with self.lock:
-            if not lane.abandoned:
-                unit: Member = lane.unit
-                unit.lanes.remove(lane)
-                lane.lent = _clock()
-                self._staff(unit)
+    @contextmanager
+    def lent(self, lane: Lane) -> Generator[None]:
+        """A lane, of this engine or another, waits for a run inside of its job: its unit has another one meanwhile.
 
-    def reclaim(self, lane: Lane) -> None:
-        """A lane that was lent goes on. Takes the lock."""
+        Takes the lock.
+        """
+        unit, since = lane.unit, _clock()
         with self.lock:
-            if lane.lent:
-                lane.deadline += _clock() - lane.lent
-                lane.lent = 0.0
-                lane.unit.lanes.append(lane)
-                self._look_by(lane.deadline)
+            ours = self.units.get(unit.name) is unit and not lane.abandoned
+            if ours:
+                unit.lanes.remove(lane)
+                self._staff(unit)
+        try:
+            yield
+        finally:
+            if ours:
+                with self.lock:
+                    lane.deadline += _clock() - since
+                    unit.lanes.append(lane)
+                    self._look_by(lane.deadline)
 
     def _begin(self, lane: Lane, attempt: Attempt) -> list[tuple[Value, Member | None]]:
         lane.work = attempt

@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
+from contextlib import nullcontext
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
@@ -39,10 +40,9 @@ class Lane:
         work: what it is doing now; the engine's.
         deadline: when that is overdue; infinite if never.
         abandoned: it is taken for hung: when it comes back, it ends.
-        lent: since when it waits for another run inside of its job, and its unit does without; 0 if it does not.
     """
 
-    __slots__ = ("abandoned", "deadline", "lent", "number", "unit", "work")
+    __slots__ = ("abandoned", "deadline", "number", "unit", "work")
 
     def __init__(self, unit: Member, number: int) -> None:
         self.unit = unit
@@ -50,7 +50,6 @@ class Lane:
         self.work: Attempt | None = None
         self.deadline = math.inf
         self.abandoned = False
-        self.lent = 0.0
 
 
 def aside(function: Callable[[], None], name: str) -> bool:
@@ -239,20 +238,14 @@ class GraphRun:
 
     def _wait(self, timeout: float | None) -> None:
         if not self.over:
-            core = self._core
             lane: Lane | None = getattr(current, "lane", None)
-            nested = lane is not None and core.units.get(lane.unit.name) is lane.unit
-            if lane is not None and nested:
-                core.lend(lane)
             try:
-                there = self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+                with nullcontext() if lane is None else self._core.lent(lane):
+                    there = self._gate.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
             except BaseException:
                 # Ctrl-C: nobody will ask for the results.
                 self.cancel()
                 raise
-            finally:
-                if lane is not None and nested:
-                    core.reclaim(lane)
             if not there:
                 raise TimeoutError(f"the run is not done after {timeout:g} s")
             self._gate.release()
