@@ -342,18 +342,12 @@ def debug_callback(
 
 
 @final
-class _Printer:
-    """Prints a format string; equal for equal formats, so that programs that print alike are alike."""
+class _Printer(HashableByKey):
+    """Prints a format string."""
 
     def __init__(self, fmt: str) -> None:
+        super().__init__(f"print {fmt!r}", fmt)
         self.fmt = fmt
-        self.__qualname__ = f"print {fmt!r}"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Printer) and self.fmt == other.fmt
-
-    def __hash__(self) -> int:
-        return hash(self.fmt)
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         print(self.fmt.format(*args, **kwargs), flush=True)
