@@ -425,7 +425,9 @@ class _Picture:
         if len(kinds) > 1 and (kinds - {"task", "transfer"} or not self.several):
             main = _GREY if self.several else _COLOURS[0]
             colours = {"transfer": _GREY, "wrong": _RED}
-            entries += [(colours.get(k, main), k, said) for k, (said, _, _) in _LOOKS.items() if k in kinds]
+            for kind, (said, _, _) in _LOOKS.items():
+                if kind in kinds:
+                    entries.append((colours.get(kind, main), kind, said))
         if "transfer" in kinds:
             entries.append(("", "transfer", f"{UP} to the host's memory, {DOWN} from it"))
         x = self.left
