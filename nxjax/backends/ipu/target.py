@@ -27,7 +27,7 @@ from nxjax.kernels.ipu.host import available, runner
 from nxjax.lower.ipu.builder import IpuOptions
 from nxjax.lower.ipu.lower import lower
 from nxjax.lower.ipu.precision import in_half
-from nxjax.lower.ipu.program import IpuProgram, NDArray
+from nxjax.lower.ipu.program import IpuProgram, NDArray, While
 from nxjax.lower.ipu.rules import RULES
 from nxjax.lower.macs import macs
 from nxjax.lower.placement import YES, Cost, Placement, Verdict
@@ -196,7 +196,15 @@ def _runner(engine: IpuEngine, model: CycleModel, program: Program, build: Build
 def _figures(cost: Cost, model: CycleModel, how: BuildOptions) -> None:
     c: CycleCount = model.cycles
     m = model.memory
-    cost.add("chip time", c.seconds, "s", "model")
+    open_loops = not c.measured and any(isinstance(s, While) and s.turns is None for s in model.program.walk())
+    # A body that was counted once says nothing of how long a run takes.
+    cost.why = (
+        "unknown: loop, until a run has shown how often it turns"
+        if open_loops
+        else "how long launch and transfers take is not published; see 'chip time'"
+    )
+    if not open_loops:
+        cost.add("chip time", c.seconds, "s", "model")
     cost.add("cycles", c.total, "cycles", "model")
     for name in ("compute", "exchange", "sync", "host"):
         cost.add(f"{name} cycles", getattr(c, name), "cycles", "model")

@@ -107,6 +107,7 @@ def test_loops_are_counted_when_they_ran():
     a = nx.compile(f, target="ipu-bow", verify=False)(X, jnp.int32(5))
     before = a.cost["cycles"].value
     assert any("counted once" in n for n in a.notes) and not a.report.analysis.cycles.measured
+    assert a.cost.time is None and a.cost.why.startswith("unknown: loop")
     np.testing.assert_array_equal(np.asarray(a.run(X, jnp.int32(5))), X * 32)
     ran = a.cost["cycles"].value
     assert ran > before and a.report.analysis.cycles.measured
@@ -114,6 +115,7 @@ def test_loops_are_counted_when_they_ran():
     b = nx.compile(lambda x: f(x, 5), target="ipu-bow", verify=False)(X)
     known = b.cost["cycles"].value
     assert b.report.analysis.cycles.measured and not any("counted once" in n for n in b.notes)
+    assert b.cost.time is not None and not b.cost.why.startswith("unknown")
     b.run(X)
     assert b.cost["cycles"].value == known
 
