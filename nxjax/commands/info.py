@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Final, get_args
 
@@ -13,6 +14,7 @@ from nxjax.backends.evidence import Label
 from nxjax.commands.command import command
 from nxjax.config import config
 from nxjax.config.table import NAMES
+from nxjax.display.columns import columns
 
 _CORE: Final = ("numpy", "ml_dtypes", "optree", "opt_einsum", "llvmlite")
 
@@ -50,9 +52,8 @@ def extras() -> dict[str, dict[str, str | None]]:
     return found
 
 
-def _table(rows: list[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))] if rows else []
-    return ["  " + "  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    return columns(rows, indent="  ")
 
 
 def _targets() -> dict[tuple[str, str], list[str]]:
@@ -81,7 +82,7 @@ def brief() -> str:
     files, size = cache.size()
     set_here = sorted(n for n in os.environ if n.startswith("NXJAX_"))
     rows = [
-        ("nxjax", release.__version__),
+        ("nxjax", str(release.__version__)),
         ("python", ", ".join((platform.python_version(), *(f"{p} {_version(p) or 'missing'}" for p in _CORE)))),
         ("machine", f"{platform.platform()}, {os.cpu_count()} CPUs"),
         ("devices", ", ".join(f"{d} ({d.backend.label})" for d in registry.devices())),
@@ -92,7 +93,7 @@ def brief() -> str:
         ("settings", ", ".join(set_here) or "none in the environment (NXJAX_...)"),
         ("more", "nxjax info --all: why something is missing, and how to get it; nxjax explain: errors and pages"),
     ]
-    return "\n".join(line[2:] for line in _table(rows))
+    return "\n".join(columns(rows))
 
 
 def text() -> str:

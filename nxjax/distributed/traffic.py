@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 from nxjax.backends.tpu.hlo import HloModule, Instruction
+from nxjax.display.columns import columns
 from nxjax.errors import ParameterError
 
 # Of a whole of S bytes over n devices: bytes that each sends, and the messages one after another.
@@ -111,9 +112,7 @@ class Communication:
             times = f"{c.times}" if c.sure else f"{c.times} or more"
             rows.append((c.kind, "+".join(c.dtypes), f"{c.devices}", times, f"{c.size:,}", f"{round(c.sent):,}"))
         rows.append(("", "", "", "", "", f"{self.sent:,}"))
-        widths = [max(len(r[i]) for r in rows) for i in range(len(rows[0]))]
-        show = lambda r: "  ".join(c.rjust(w) if i > 1 else c.ljust(w) for i, (c, w) in enumerate(zip(r, widths)))
-        return "\n".join(show(r).rstrip() for r in rows)
+        return "\n".join(columns(rows, right=range(2, 6)))
 
     __repr__ = __str__
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, final
 
 from nxjax.display import page
+from nxjax.display.columns import columns
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.files.safe_io import write
 from nxjax.nas.space import Candidate, Genes, Space
@@ -209,5 +210,4 @@ def _table(rows: Sequence[Trial]) -> list[str]:
         ]
         for t in rows
     ]
-    wide = [max(len(row[i]) for row in [head, *cells]) for i in range(len(head) - 1)]
-    return ["  ".join([*(c.rjust(w) for c, w in zip(row, wide, strict=False)), row[-1]]) for row in [head, *cells]]
+    return columns([head, *cells], right=range(len(head) - 1))

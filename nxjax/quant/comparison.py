@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from nxjax.display import page
+from nxjax.display.columns import columns
 from nxjax.errors import MissingExtraError, ParameterError, Source
 from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
@@ -117,9 +118,7 @@ class Comparison:
         ]
 
     def __repr__(self) -> str:
-        rows = [_HEAD, *self._rows()]
-        widths = [max(len(r[i]) for r in rows) for i in range(len(_HEAD))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+        return "\n".join(columns([_HEAD, *self._rows()]))
 
     def _repr_html_(self) -> str:
         return page.page(page.table(_HEAD, self._rows()))

@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.display import page
+from nxjax.display.columns import columns
 from nxjax.errors import ParameterError
 from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
@@ -47,8 +48,7 @@ class Ranking(tuple[Sensitivity, ...]):
 
     def __repr__(self) -> str:
         rows = [("layer", "SQNR dB", "share of MACs"), *((s.name, f"{s.sqnr:.1f}", f"{s.share:.1%}") for s in self)]
-        widths = [max(len(r[i]) for r in rows) for i in range(3)]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+        return "\n".join(columns(rows))
 
     def _repr_html_(self) -> str:
         rows = [(s.name, f"{s.sqnr:.1f}", f"{s.share:.1%}") for s in self]

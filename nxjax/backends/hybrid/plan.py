@@ -16,6 +16,7 @@ from nxjax.backends.hybrid import timeline
 from nxjax.backends.hybrid.schedule import Schedule, Work
 from nxjax.backends.hybrid.timeline import duration
 from nxjax.backends.hybrid.unit import Estimate, RegionRefused, Step, Unit
+from nxjax.display.columns import columns
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import write
 from nxjax.lower.partition.regions import Partition, Region
@@ -173,12 +174,7 @@ class Plan:
             ("region", "unit", "label", "time", "basis", "in", "out", "why", "elsewhere"),
             *map(self._row, self.places),
         ]
-        widths = [max(len(row[i]) for row in table) for i in range(len(table[0]))]
-        for row in table:
-            cells = (
-                c.rjust(w) if i in (3, 5, 6) else c.ljust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
-            )
-            lines.append("  " + "  ".join(cells).rstrip())
+        lines += columns(table, right=(3, 5, 6), indent="  ")
         for t in self.schedule.transfers:
             took = duration(t.finish - t.start)
             lines.append(f"  transfer {t.from_unit} -> {t.to_unit}: {_bytes(t.nbytes)} in {took}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, final
 
 from nxjax.backends.hybrid.schedule import CALLER, HOST, Schedule, Work
+from nxjax.display.columns import columns
 from nxjax.display.page import escape
 
 
@@ -273,11 +274,7 @@ def _table(work: Work, schedule: Schedule, measured: Sequence[Measured]) -> list
             mean = duration(sum(found) / len(found)) if found else "did not end"
             row = (*row, f"{mean} on {other}" if other else mean)
         rows.append(row)
-    widths = [max(len(row[k]) for row in rows) for k in range(len(head))]
-    return [
-        "  " + "  ".join(c.rjust(widths[k]) if k in (3, 4) else c.ljust(widths[k]) for k, c in enumerate(row)).rstrip()
-        for row in rows
-    ]
+    return columns(rows, right=(3, 4), indent="  ")
 
 
 # --- picture ---

@@ -9,6 +9,7 @@ from typing import Final, final
 from nxjax.backends.sensors.reading import FIGURES, Rates, Reading, Roots
 from nxjax.backends.sensors.ways import KINDS, read
 from nxjax.display import page
+from nxjax.display.columns import columns
 from nxjax.trace.boundary import entry
 
 _HERE: Final = Roots()
@@ -35,9 +36,7 @@ class Sensors:
         return [(kind, *r.shown().values(), r.source or "-", r.why or "-") for kind, r in self.readings.items()]
 
     def __repr__(self) -> str:
-        rows = [_HEAD, *self._rows()]
-        widths = [max(len(r[i]) for r in rows) for i in range(len(_HEAD))]
-        return "\n".join("  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows)
+        return "\n".join(columns([_HEAD, *self._rows()]))
 
     def _repr_html_(self) -> str:
         marks = ["good" if r.available else "bad" for r in self.readings.values()]
