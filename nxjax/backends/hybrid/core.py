@@ -111,6 +111,10 @@ class EngineCore:
         """In a child process none of the threads exist: what ran is lost, what is known stays."""
         self._begin_without_threads()
         self.waiting.clear()
+        for unit in self.units.values():
+            if unit.health.state == "probing":
+                unit.health.probe_failed(_clock(), unit.health.reason)
+            self.ward.tend(unit)
         for run in tuple(self.active.values()):
             self.fail(run, ExecutionError("the process was forked during this run", source=run.source))
 

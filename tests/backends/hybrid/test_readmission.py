@@ -269,15 +269,26 @@ def test_an_engine_that_is_dropped_ends_its_threads():
 def test_a_forked_child_computes_and_says_what_it_has_lost():
     # In a process without libraries that warn of forks.
     code = """
-import os, threading
+import os, threading, time
 from nxjax.backends.hybrid.engine import Engine
 from nxjax.backends.hybrid.jobs import Graph, Job
-from nxjax.backends.hybrid.health import LaneOptions
+from nxjax.backends.hybrid.health import FaultPolicy, LaneOptions
 from nxjax.errors import ExecutionError
 double = lambda args: [args[0] * 2]
 graph = Graph([Job("j", "npu", {"npu": double, "cpu": double}, ((-1, 0),))])
 release = threading.Event()
-with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}) as engine:
+parent = os.getpid()
+asked = threading.Event()
+def probe():
+    asked.set()
+    # In the parent it does not come back, and nobody waits for it in the child.
+    return os.getpid() != parent or release.wait()
+def lost_device(args):
+    raise OSError("device lost")
+units = {"npu": LaneOptions(), "cpu": LaneOptions(), "gpu": LaneOptions(probe=probe)}
+with Engine(units, FaultPolicy(backoff=0.001, probe=60)) as engine:
+    assert engine.submit(Graph([Job("g", "gpu", {"gpu": lost_device, "cpu": double}, ((-1, 0),))]), [1]).result() == [2]
+    asked.wait()
     under_way = engine.submit(Graph([Job("slow", "cpu", {"cpu": lambda args: [release.wait()]})]))
     assert engine.submit(graph, [1]).result() == [2]
     child = os.fork()
@@ -286,7 +297,10 @@ with Engine({"npu": LaneOptions(), "cpu": LaneOptions()}) as engine:
         try:
             right = engine.submit(graph, [5]).result(5) == [10]
             lost = isinstance(under_way.exception(5), ExecutionError)
-            code = 0 if right and lost else 2
+            end = time.monotonic() + 5
+            while (state := engine.health()["gpu"].state) in ("out", "probing") and time.monotonic() < end:
+                time.sleep(0.005)
+            code = 0 if right and lost and state == "suspect" else 2
         finally:
             os._exit(code)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
