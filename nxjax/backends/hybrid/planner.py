@@ -338,16 +338,22 @@ class Planner:
         refused = False
         for name in self._names(r):
             ready = self._ready(r, name)
-            if ready.prepared is not None or ready.unit.estimate(r.program) is not None:
-                continue
-            try:
-                guarded(ready.unit, ready.step)
-            except RegionRefused as why:
+            told = ready.prepared is not None or ready.unit.estimate(r.program) is not None
+            why = None if told else self._refusal(ready)
+            if why is not None:
                 refused = True
                 put = len(ready.program.equations) - len(r.equations)  # what puts inputs on their grids stands in front
                 for i in [r.equations[n - put] for n in why.numbers if n >= put] or r.equations:
                     self._lose(i, name, why.reason)
         return refused
+
+    def _refusal(self, ready: Ready) -> RegionRefused | None:
+        """Why a region cannot be built on a unit; None once it is."""
+        try:
+            guarded(ready.unit, ready.step)
+        except RegionRefused as why:
+            return why
+        return None
 
     def _lose(self, i: int, name: str, why: str) -> None:
         self.allowed[i].discard(name)
@@ -421,18 +427,13 @@ class Planner:
         """Regions with neighbours of the same unit merged where nothing comes to wait for more than it did."""
         several = {n for n, u in self.units.items() if u.lanes > 1}
         merged = joined(self.program, parts.owner, [units[r] for r in parts.owner], several)
+        old = {r.equations for r in parts.regions}
         while True:
             found = cut(self.program, merged)
             names = tuple(units[parts.owner[r.equations[0]]] for r in found.regions)
             # What cannot be built as one stays in pieces.
-            refused: set[int] = set()
-            for r, name in zip(found.regions, names, strict=True):
-                if len({parts.owner[i] for i in r.equations}) > 1:
-                    try:
-                        ready = self._ready(r, name)
-                        guarded(ready.unit, ready.step)
-                    except RegionRefused:
-                        refused.update(r.equations)
+            new = [(r, n) for r, n in zip(found.regions, names, strict=True) if r.equations not in old]
+            refused = {i for r, name in new if self._refusal(self._ready(r, name)) for i in r.equations}
             if not refused:
                 return found, names
             merged = [-1 - parts.owner[i] if i in refused else g for i, g in enumerate(merged)]
