@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from nxjax.interop.torch import TorchFunction as TorchFunction
     from nxjax.interop.torch import from_torch as from_torch
     from nxjax.interop.torch import to_torch as to_torch
+    from nxjax.interop.torch.state_dict import load_torch as load_torch
     from nxjax.interop.weights import LazyWeights as LazyWeights
     from nxjax.interop.weights import load_gguf as load_gguf
     from nxjax.interop.weights import load_npz as load_npz
     from nxjax.interop.weights import load_safetensors as load_safetensors
-    from nxjax.interop.weights import load_torch as load_torch
     from nxjax.stablehlo import StablehloFunction as StablehloFunction
     from nxjax.stablehlo import from_stablehlo as from_stablehlo
 
@@ -39,7 +39,8 @@ _FILES = {
     "nxjax.stablehlo": "StablehloFunction from_stablehlo",
     "tflite": "TFLiteFunction from_tflite",
     "torch": "TorchFunction from_torch to_torch",
-    "weights": "LazyWeights load_gguf load_npz load_safetensors load_torch",
+    "torch.state_dict": "load_torch",
+    "weights": "LazyWeights load_gguf load_npz load_safetensors",
 }
 _HOMES = _homes(_FILES)
 __all__ = [*_HOMES]

@@ -1,19 +1,14 @@
-"""Tensors of files that other projects write: safetensors, GGUF, NumPy's zip files and PyTorch's.
+"""Tensors of files that other projects write: safetensors, GGUF and NumPy's zip files.
 
 A file is mapped into memory and a tensor is read when it is asked for. Nothing in a file is executed or unpickled, and
 every size is checked before it is used. Knows no model.
 
-Formats: github.com/huggingface/safetensors, README; github.com/ggml-org/ggml, docs/gguf.md and src/ggml-quants.c;
-PyTorch's serialization notes, pytorch.org/docs/stable/notes/serialization.html.
+Formats: github.com/huggingface/safetensors, README; github.com/ggml-org/ggml, docs/gguf.md and src/ggml-quants.c.
 """
 
 from __future__ import annotations
 
-import io
 import math
-import pickletools
-import zipfile
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast, final
@@ -26,9 +21,8 @@ from nxjax.display.progress import DELAY, bars
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
-from nxjax.interop.graphs.mapped import mapped
+from nxjax.interop.graphs.mapped import mapped, mapped_file
 from nxjax.numpy.files import load
-from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import readonly, wrap
 from nxjax.trace.boundary import entry
@@ -36,13 +30,8 @@ from nxjax.trace.core import Array
 
 NDArray = np.ndarray[Any, Any]
 _RANK: Final = 8
-# What readers of the standard library and NumPy raise on damaged files.
-_DAMAGE: Final = (
-    ValueError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError,
-    NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
-)  # fmt: skip
-_MOST: Final = 1 << 20  # tensors, or rows of metadata, of one file
-_REPEATED: Final = 1 << 26  # elements of a tensor that repeats what is stored once
+_LARGEST: Final = 1 << 58
+MOST: Final = 1 << 20  # tensors, or rows of metadata, of one file
 
 
 @final
@@ -98,11 +87,11 @@ class LazyWeights(Mapping[str, Array], Shown):
         return f"LazyWeights({len(self)} tensors)"
 
 
-def _damaged(path: Path, why: object) -> NoReturn:
+def damaged(path: Path, why: object) -> NoReturn:
     raise InvalidFileError(f"{path.name}: the file is damaged, or of another kind", got=str(why)[:200])
 
 
-def _path(where: str, path: Any) -> Path:
+def path_of(where: str, path: Any) -> Path:
     try:
         return Path(path)
     except TypeError:
@@ -115,7 +104,8 @@ _DTYPES: Final[dict[str, Any]] = {
     "BOOL": np.bool_, "U8": np.uint8, "I8": np.int8, "U16": np.uint16, "I16": np.int16, "U32": np.uint32,
     "I32": np.int32, "U64": np.uint64, "I64": np.int64, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
     "F32": np.float32, "F64": np.float64, "C64": np.complex64, "F8_E4M3": ml_dtypes.float8_e4m3fn,
-    "F8_E5M2": ml_dtypes.float8_e5m2,
+    "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz,
+    "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
 }  # fmt: skip
 
 
@@ -139,7 +129,7 @@ def load_safetensors(path: str | Path) -> LazyWeights:
     >>> load_safetensors(file)["w"].shape
     (2, 3)
     """
-    file = _path("load_safetensors", path)
+    file = path_of("load_safetensors", path)
     if file.is_dir():
         found = sorted(file.glob("*.safetensors.index.json")) or sorted(file.glob("*.safetensors"))
         if len(found) != 1:
@@ -154,17 +144,28 @@ def load_safetensors(path: str | Path) -> LazyWeights:
     with safe_io.opened(file) as f:
         try:
             rows: Any = safe_io.parsed(f.read())["weight_map"]
-            parts = sorted({str(v) for v in rows.values()})
+            parts = sorted({*rows.values()})
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
-            _damaged(file, error)
+            damaged(file, error)
     folder = file.absolute().parent
+    if not all(isinstance(p, str) and "\0" not in p for p in parts):
+        damaged(file, "a part that is no name of a file")
     if any((folder / p).parent != folder or Path(p).name != p for p in parts):
-        _damaged(file, "a part outside of the folder")
+        damaged(file, "a part outside of the folder")
+    lost = [p for p in parts if not (folder / p).is_file()]
+    if lost:
+        raise InvalidFileError(f"{file.name}: a part of it is not in its folder", got=lost[0][:100])
     opened = {p: _safetensors(folder / p) for p in parts}
     missing = [k for k, v in rows.items() if k not in opened[v]]
     if missing:
-        _damaged(file, f"no tensor {missing[0]}")
+        damaged(file, f"no tensor {missing[0]}")
     return LazyWeights({k: (lambda k=k, v=v: opened[v][k].numpy()) for k, v in rows.items()}, {})  # pyright: ignore
+
+
+def _possible(shape: list[Any]) -> bool:
+    """Whether NumPy has arrays of this shape: an empty one, too, may have only so many elements in its other axes."""
+    sizes = all(type(n) is int and n >= 0 for n in shape)
+    return sizes and len(shape) <= 64 and math.prod(max(n, 1) for n in shape) <= _LARGEST
 
 
 def _safetensors(path: Path) -> LazyWeights:
@@ -172,13 +173,15 @@ def _safetensors(path: Path) -> LazyWeights:
     metadata = file.header.get(METADATA)
 
     def reader(name: str, row: Any) -> Callable[[], NDArray]:
-        shape = row.get("shape") if isinstance(row, dict) else None  # pyright: ignore[reportUnknownMemberType]
-        kind = row.get("dtype") if isinstance(row, dict) else None  # pyright: ignore[reportUnknownMemberType]
-        if not isinstance(shape, list) or len(shape) > 64 or not all(type(n) is int and n >= 0 for n in shape):  # pyright: ignore
-            _damaged(path, f"tensor {name!r} without a shape")
+        said: dict[str, Any] = row if isinstance(row, dict) else {}
+        shape, kind = said.get("shape"), said.get("dtype")
+        if not isinstance(shape, list) or not _possible(cast("list[Any]", shape)):
+            damaged(path, f"tensor {name!r} without a shape")
+        if not isinstance(kind, str):
+            damaged(path, f"tensor {name!r} of type {kind!r}")
         if kind not in _DTYPES:
-            _damaged(path, f"tensor {name!r} of type {kind!r}")
-        return lambda: file.raw(name, np.dtype(_DTYPES[kind]), tuple(shape))  # pyright: ignore[reportUnknownArgumentType]
+            raise InvalidFileError(f"{path.name}: tensor {name!r} has a type that nxjax does not know", got=kind)
+        return lambda: file.raw(name, np.dtype(_DTYPES[kind]), tuple(cast("list[int]", shape)))
 
     rows = {k: reader(k, v) for k, v in file.header.items() if k != METADATA}
     return LazyWeights(rows, metadata if isinstance(metadata, dict) else {})
@@ -202,7 +205,7 @@ class _GgufHeader:
 
     def take(self, count: int) -> NDArray:
         if count < 0 or count > self.data.size - self.at:
-            _damaged(self.path, f"{count} bytes at {self.at} of {self.data.size}")
+            damaged(self.path, f"{count} bytes at {self.at} of {self.data.size}")
         self.at += count
         return self.data[self.at - count : self.at]
 
@@ -220,10 +223,10 @@ class _GgufHeader:
             if of in _SCALARS:
                 return self.take(count * np.dtype(_SCALARS[of]).itemsize).view(_SCALARS[of]).tolist()
             if count > self.data.size - self.at:
-                _damaged(self.path, f"an array of {count}")
+                damaged(self.path, f"an array of {count}")
             return [self.value(of, depth + 1) for _ in range(count)]
         if kind not in _SCALARS:
-            _damaged(self.path, f"a value of type {kind}")
+            damaged(self.path, f"a value of type {kind}")
         found = self.number(_SCALARS[kind])
         return bool(found) if kind == _BOOL else found
 
@@ -252,28 +255,28 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
     >>> load_gguf(file)["w"].tolist()
     [1.0, 2.0, 3.0]
     """
-    file = _path("load_gguf", path)
-    data = _mapped(file)
+    file = path_of("load_gguf", path)
+    data = bytes_of(file)
     header = _GgufHeader(file, data)
     if header.take(4).tobytes() != b"GGUF":
-        _damaged(file, "no GGUF file")
+        damaged(file, "no GGUF file")
     version = header.number("<u4")
     if version not in (2, 3):
-        _damaged(file, f"GGUF version {version}")
+        damaged(file, f"GGUF version {version}")
     count, rows = header.number("<u8"), header.number("<u8")
-    if count > _MOST or rows > _MOST:
-        _damaged(file, f"{count} tensors, {rows} keys")
+    if count > MOST or rows > MOST:
+        damaged(file, f"{count} tensors, {rows} keys")
     metadata = {header.text(): header.value(header.number("<u4")) for _ in range(rows)}
     found: list[tuple[str, tuple[int, ...], int, int]] = []
     for _ in range(count):
         name, rank = header.text(), header.number("<u4")
         if rank > _RANK:
-            _damaged(file, f"tensor {name!r} of {rank} dimensions")
+            damaged(file, f"tensor {name!r} of {rank} dimensions")
         shape = tuple(header.number("<u8") for _ in range(rank))[::-1]
         found.append((name, shape, header.number("<u4"), header.number("<u8")))
     align = metadata.get("general.alignment", 32)
     if not isinstance(align, int) or not 0 < align <= 1 << 20:
-        _damaged(file, f"an alignment of {align}")
+        damaged(file, f"an alignment of {align}")
     start = -(-header.at // align) * align
     readers: dict[str, Callable[[], NDArray]] = {}
     for name, shape, kind, offset in found:
@@ -284,16 +287,16 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
         first = start + offset
         wrong = max(shape, default=0) > data.size * elements or total % elements or (shape and shape[-1] % elements)
         if wrong or first + total // elements * size > data.size:
-            _damaged(file, f"tensor {name!r}: {shape} at {offset}")
+            damaged(file, f"tensor {name!r}: {shape} at {offset}")
         part = data[first : first + total // elements * size]
         readers[name] = lambda part=part, kind=kind, shape=shape: dequantized(part, kind, dtype).reshape(shape)
     return LazyWeights(readers, metadata)
 
 
-def _mapped(path: Path) -> NDArray:
+def bytes_of(path: Path) -> NDArray:
     data = mapped(path)
     if not data.size:
-        _damaged(path, "an empty file")
+        damaged(path, "an empty file")
     return data
 
 
@@ -315,185 +318,9 @@ def load_npz(path: str | Path) -> LazyWeights:
     >>> load_npz(file)["w"].tolist()
     [1.0, 1.0, 1.0]
     """
-    with safe_io.opened(_path("load_npz", path)) as f:
-        stored: Any = load(io.BytesIO(f.read()))
+    file = path_of("load_npz", path)
+    held: Any = mapped_file(file)
+    stored: Any = load(held)
     if not isinstance(stored, Mapping):
-        _damaged(Path(path), "one array, no .npz file")
+        damaged(file, "one array, no .npz file")
     return LazyWeights({n: (lambda n=n: np.asarray(stored[n])) for n in stored}, {})
-
-
-# --- PyTorch ---
-
-_STORAGES: Final[dict[str, Any]] = {
-    "FloatStorage": np.float32, "DoubleStorage": np.float64, "HalfStorage": np.float16, "LongStorage": np.int64,
-    "IntStorage": np.int32, "ShortStorage": np.int16, "CharStorage": np.int8, "ByteStorage": np.uint8,
-    "BoolStorage": np.bool_, "BFloat16Storage": ml_dtypes.bfloat16, "ComplexFloatStorage": np.complex64,
-}  # fmt: skip
-
-
-@final
-class _Global:
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-
-@final
-class _Storage:
-    def __init__(self, dtype: Any, key: str) -> None:
-        self.dtype, self.key = np.dtype(dtype), key
-
-
-@final
-class _Tensor:
-    def __init__(self, storage: _Storage, offset: int, shape: tuple[int, ...], strides: tuple[int, ...]) -> None:
-        self.storage, self.offset, self.shape, self.strides = storage, offset, shape, strides
-
-
-def _made(path: Path, what: Any, args: Any) -> Any:
-    """What a call in the file would make: tensors, parameters, ordered dicts. No other call is known, none is run."""
-    name = what.name if isinstance(what, _Global) else "a value"
-    if name == "torch._utils._rebuild_tensor_v2":
-        storage, offset, shape, strides = args[:4]
-        numbers = (offset, *shape, *strides)
-        if not isinstance(storage, _Storage) or not all(type(n) is int and n >= 0 for n in numbers):
-            _damaged(path, "a tensor without a storage")
-        return _Tensor(storage, offset, tuple(shape), tuple(strides))
-    if name == "torch._utils._rebuild_parameter":
-        return args[0]
-    if name == "collections.OrderedDict":
-        return dict(args[0]) if args else {}
-    raise InvalidFileError(
-        f"{path.name}: holds more than tensors", got=name, expected="a state_dict: names and tensors",
-        fix="save model.state_dict()",
-    )  # fmt: skip
-
-
-def _state(path: Path, text: bytes) -> Any:
-    """The tree that a pickle describes, by a walk over its opcodes that knows containers and tensors only."""
-    stack: list[Any] = []
-    marks: list[int] = []
-    memo: dict[int, Any] = {}
-
-    def popped() -> list[Any]:
-        cut = marks.pop()
-        taken = stack[cut:]
-        del stack[cut:]
-        return taken
-
-    for opcode, given, _ in pickletools.genops(text):
-        name, arg = opcode.name, cast("Any", given)
-        if name in ("PROTO", "FRAME", "STOP"):
-            continue
-        if name == "MARK":
-            marks.append(len(stack))
-        elif name == "GLOBAL":
-            stack.append(_Global(str(arg).replace(" ", ".")))
-        elif name == "STACK_GLOBAL":
-            attribute, module = stack.pop(), stack.pop()
-            stack.append(_Global(f"{module}.{attribute}"))
-        elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            memo[int(arg)] = stack[-1]
-        elif name == "MEMOIZE":
-            memo[len(memo)] = stack[-1]
-        elif name in ("BINGET", "LONG_BINGET", "GET"):
-            stack.append(memo[int(arg)])
-        elif name in ("NONE", "NEWTRUE", "NEWFALSE"):
-            stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
-        elif name in ("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE"):
-            stack.append({"EMPTY_DICT": {}, "EMPTY_LIST": [], "EMPTY_TUPLE": ()}[name])
-        elif name in ("TUPLE1", "TUPLE2", "TUPLE3"):
-            n = int(name[-1])
-            taken = stack[-n:]
-            del stack[-n:]
-            stack.append(tuple(taken))
-        elif name in ("TUPLE", "LIST"):
-            taken = popped()
-            stack.append(tuple(taken) if name == "TUPLE" else taken)
-        elif name in ("SETITEMS", "SETITEM"):
-            taken = popped() if name == "SETITEMS" else [stack.pop(-2), stack.pop()]
-            stack[-1].update(zip(taken[::2], taken[1::2], strict=True))
-        elif name in ("APPENDS", "APPEND"):
-            taken = popped() if name == "APPENDS" else [stack.pop()]
-            stack[-1].extend(taken)
-        elif name == "BINPERSID":
-            kind, storage, key, *_ = stack.pop()
-            dtype = _STORAGES.get(storage.name.rpartition(".")[2]) if isinstance(storage, _Global) else None
-            if kind != "storage" or dtype is None:
-                _damaged(path, f"a storage of type {getattr(storage, 'name', storage)}")
-            stack.append(_Storage(dtype, str(key)))
-        elif name == "REDUCE":
-            args = stack.pop()
-            stack.append(_made(path, stack.pop(), args))
-        elif name == "BUILD":
-            stack.pop()  # a state_dict's own attributes: versions of layers
-        elif arg is not None:
-            stack.append(arg)
-        else:
-            _damaged(path, f"an opcode {name}")
-    return stack[-1] if stack else None
-
-
-@entry
-def load_torch(path: str | Path) -> LazyWeights:
-    """Tensors of a file that ``torch.save(model.state_dict(), path)`` wrote. PyTorch is not needed.
-
-    Nothing is unpickled: the file's opcodes are read, and only names, containers and tensors are understood.
-
-    Raises:
-        InvalidFileError: a damaged file, one in PyTorch's format before 1.6, or one that holds more than tensors.
-        OSError: no such file.
-
-    >>> import tempfile, zipfile
-    >>> file = tempfile.mktemp(suffix=".pt")
-    >>> with zipfile.ZipFile(file, "w") as z:
-    ...     z.writestr("archive/data.pkl", b"\\x80\\x02}q\\x00.")  # what torch.save({}, file) writes
-    >>> load_torch(file)
-    LazyWeights(0 tensors)
-    """
-    file = _path("load_torch", path)
-    data = _mapped(file)
-    if data[:2].tobytes() != b"PK":
-        raise InvalidFileError(
-            f"{file.name}: no zip file, as PyTorch writes since version 1.6",
-            got=data[:2].tobytes(),
-            fix="torch.save(torch.load(path, weights_only=True), path)",
-        )
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(memoryview(data)))  # pyright: ignore[reportArgumentType]
-        names = {n.split("/", 1)[-1]: n for n in archive.namelist()}
-        tree = _state(file, archive.read(names["data.pkl"]))
-    except InvalidFileError:
-        raise
-    except _DAMAGE as error:
-        _damaged(file, error)
-    readers: dict[str, Callable[[], NDArray]] = {}
-
-    def read(t: _Tensor) -> NDArray:
-        try:
-            held = np.frombuffer(archive.read(names[f"data/{t.storage.key}"]), t.storage.dtype)
-        except _DAMAGE as error:
-            _damaged(file, error)
-        last = t.offset + sum((n - 1) * s for n, s in zip(t.shape, t.strides, strict=True))
-        repeats = math.prod(t.shape) > max(held.size, _REPEATED)
-        if len(t.shape) != len(t.strides) or repeats or (math.prod(t.shape) and last >= held.size):
-            _damaged(file, f"a tensor {t.shape} beyond its storage")
-        if not math.prod(t.shape):
-            return np.zeros(t.shape, t.storage.dtype)
-        size = held.itemsize
-        view = np.lib.stride_tricks.as_strided(held[t.offset :], t.shape, [s * size for s in t.strides])
-        return view.copy(order="C")
-
-    def walk(prefix: str, value: Any, depth: int) -> None:
-        if isinstance(value, _Tensor):
-            readers[prefix] = lambda: read(value)
-        elif isinstance(value, dict) and depth < 64:
-            if len(readers) > _MOST:
-                _damaged(file, "too many tensors")
-            for k, v in value.items():  # pyright: ignore[reportUnknownVariableType]
-                walk(f"{prefix}.{k}" if prefix else str(k), v, depth + 1)  # pyright: ignore[reportUnknownArgumentType]
-
-    walk("", tree, 0)
-    return LazyWeights(readers, {})
-
-
-assert set(map(np.dtype, _STORAGES.values())) <= dtypes.NUMERIC

@@ -173,7 +173,10 @@ def _all() -> tuple[FileReader, ...]:
         ),
         FileReader("gguf", fuzz_models.gguf, fuzz_models.ggufs, 10, fuzz_models.overwritten),
         FileReader("torch", fuzz_models.torch, fuzz_models.torches, 10, fuzz_models.repacked),
-        FileReader("weights in npz", fuzz_models.npz, lambda: _npys()[1:], 5),
+        FileReader(
+            "torch program", fuzz_models.torch_program, fuzz_models.torch_programs, 10, fuzz_models.other_values
+        ),
+        FileReader("weights in npz", fuzz_models.npz, lambda: _npys()[1:], 5, fuzz_models.repacked),
         FileReader("weights in safetensors", fuzz_models.safetensors, _safetensors, 5),
         FileReader("executable cache", _cached, lambda: [b"payload" * 9], 3),
     )

@@ -6,6 +6,7 @@ A model is not only read: where a damaged file still says small inputs, it is ca
 from __future__ import annotations
 
 import io
+import json
 import math
 import pickle
 import struct
@@ -21,7 +22,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.deploy.compile import compile as compile_
 from nxjax.errors import NxError
-from nxjax.interop import from_onnx, from_tflite, load_gguf, load_npz, load_safetensors, load_torch
+from nxjax.interop import from_onnx, from_tflite, from_torch, load_gguf, load_npz, load_safetensors, load_torch
 from nxjax.interop.onnx.graph import package
 from nxjax.nn import relu, softmax
 from nxjax.quant.function import quantize
@@ -248,4 +249,144 @@ def torches() -> Sequence[bytes]:
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("archive/data.pkl", tree)
         archive.writestr("archive/data/0", np.arange(12, dtype=np.float32).tobytes())
+    return [file.getvalue()]
+
+
+# --- programs of torch.export ---
+
+# Values and names of the format, which random numbers hardly ever make.
+_VALUES: Final[tuple[Any, ...]] = (
+    0, 1, 2, -1, 7, 13, 99, 2**31, 2**63 - 1, -(2**63), 1.5, True, None, "", "x", "y", "w", "h", "NaN", "inf", [], {},
+    "Symbol('s', positive=True)", "Mul(Integer(2), Symbol('s'))", "1/0", "9**9**9", "torch.ops.aten.reshape.default",
+    "torch.ops.aten.expand.default", "torch.ops.aten.arange.default", "torch.ops.aten.new_zeros.default",
+    "_operator.pow",
+)  # fmt: skip
+
+
+def other_values(data: bytes, rng: np.random.Generator) -> bytes:
+    """A program of `torch.export` with other values, keys and counts in its graph or in the shapes of its tensors."""
+    with zipfile.ZipFile(io.BytesIO(data)) as old:
+        members = {name: old.read(name) for name in old.namelist()}
+    texts = [name for name in members if name.endswith(".json")]
+    chosen = texts[-1] if rng.integers(4) else texts[int(rng.integers(len(texts)))]
+    tree = json.loads(members[chosen])
+    for _ in range(1 + int(rng.integers(3))):
+        _other_value(tree, rng)
+    members[chosen] = json.dumps(tree).encode()
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as new:
+        for name, text in members.items():
+            new.writestr(name, text)
+    return file.getvalue()
+
+
+def _other_value(tree: Any, rng: np.random.Generator) -> None:
+    """One change in a tree of JSON: a value, a key, an entry that is missing, doubled or taken from elsewhere."""
+    places = _places(tree)
+    if not places:
+        return
+    held, key = places[int(rng.integers(len(places)))]
+    kind = int(rng.integers(8))
+    if kind == 0:
+        del held[key]
+    elif kind == 1 and isinstance(held, list):
+        held.insert(key, held[key])
+    elif kind == 1:
+        held[str(_VALUES[int(rng.integers(len(_VALUES)))])] = held.pop(key)
+    elif kind == 2:
+        other, at = places[int(rng.integers(len(places)))]
+        # A copy: what holds itself has no text.
+        held[key] = json.loads(json.dumps(other[at]))
+    elif kind == 3:
+        held[key] = [held[key]] * int(rng.integers(4))
+    elif kind == 4 and type(held[key]) is int:
+        held[key] += int(rng.integers(-3, 4))
+    else:
+        held[key] = _VALUES[int(rng.integers(len(_VALUES)))]
+
+
+def _places(tree: Any) -> list[tuple[Any, Any]]:
+    """Every entry of the containers in a tree of JSON: the container, and the entry's key."""
+    items: list[Any] = list(tree.items()) if isinstance(tree, dict) else list(enumerate(tree))
+    inner = (p for _, v in items if isinstance(v, (dict, list)) for p in _places(v))
+    return [*((tree, k) for k, _ in items), *inner]
+
+
+def torch_program(data: bytes) -> None:
+    _called(from_torch(data))
+
+
+@cache
+def torch_programs() -> Sequence[bytes]:
+    """What PyTorch writes for a small network with a symbolic size, a branch, a list and a buffer that it counts in."""
+    tensor = lambda name: {"as_tensor": {"name": name}}
+    number = lambda n: {"as_int": n}
+    size = {"as_expr": {"expr_str": "Symbol('s', positive=True, integer=True)", "hint": number(2)}}
+    sizes = lambda dims: [d if isinstance(d, dict) else number(d) for d in dims]
+    meta = lambda dims, dtype=7: {
+        "dtype": dtype, "sizes": sizes(dims), "requires_grad": False, "device": {"type": "cpu", "index": None},
+        "strides": [number(math.prod(dims[i + 1 :])) for i in range(len(dims))] if size not in dims else sizes(dims),
+        "storage_offset": number(0), "layout": 7,
+    }  # fmt: skip
+
+    def node(target: str, *args: Any, to: Any) -> dict[str, Any]:
+        given = [{"name": "self" if i == 0 else f"arg{i}", "arg": a, "kind": 1} for i, a in enumerate(args)]
+        outputs = [to if isinstance(to, dict) else tensor(to)]
+        return {"target": f"torch.ops.{target}", "inputs": given, "outputs": outputs, "metadata": {}}
+
+    def graph(inputs: Any, nodes: Any, outputs: Any, values: Any) -> dict[str, Any]:
+        return {
+            "inputs": inputs, "outputs": outputs, "nodes": nodes, "tensor_values": values, "sym_int_values": {},
+            "sym_bool_values": {}, "sym_float_values": {}, "custom_obj_values": {}, "is_single_tensor_return": False,
+        }  # fmt: skip
+
+    branch = lambda *nodes: {"as_graph": {"name": "g", "graph": graph([tensor("h")], nodes, [tensor("r")], {})}}
+    ints = lambda *v: {"as_sym_ints": [{"as_name": n} if isinstance(n, str) else number(n) for n in v]}
+    nodes = [
+        node("aten.sym_size.int", tensor("x"), number(0), to={"as_sym_int": {"as_name": "n"}}),
+        node("aten.linear.default", tensor("x"), tensor("p_w"), tensor("p_b"), to="l"),
+        node("aten.reshape.default", tensor("l"), ints("n", 3), to="s"),
+        node("aten.slice.Tensor", tensor("s"), number(1), number(0), number(2), to="c"),
+        node("aten.cat.default", {"as_tensors": [{"name": "c"}, {"name": "x"}]}, number(1), to="h"),
+        node("aten.sum.dim_IntList", tensor("h"), {"as_ints": [0, 1]}, to="t"),
+        node("aten.gt.Scalar", tensor("t"), {"as_float": 0.5}, to="g"),
+        node(
+            "higher_order.cond", tensor("g"), branch(node("aten.relu.default", tensor("h"), to="r")),
+            branch(node("aten.mul.Tensor", tensor("h"), number(2), to="r")), {"as_tensors": [{"name": "h"}]}, to="y",
+        ),
+        node("aten.add_.Tensor", tensor("b_n"), number(1), to="m"),
+    ]  # fmt: skip
+    inputs = [tensor(k) for k in ("p_w", "p_b", "b_n", "x")]
+    values = {"p_w": meta([3, 4]), "p_b": meta([3]), "b_n": meta([], 5), "x": meta([size, 4]), "y": meta([size, 6])}
+    leaf = {"type": None, "context": None, "children_spec": []}
+    tuple_ = lambda *inner: {"type": "builtins.tuple", "context": "null", "children_spec": list(inner)}
+    empty = {"type": "builtins.dict", "context": "[]", "children_spec": []}
+    call = {"in_spec": json.dumps([1, tuple_(tuple_(leaf), empty)]), "out_spec": json.dumps([1, tuple_(leaf)])}
+    specs = [
+        {"parameter": {"arg": {"name": "p_w"}, "parameter_name": "w"}},
+        {"parameter": {"arg": {"name": "p_b"}, "parameter_name": "b"}},
+        {"buffer": {"arg": {"name": "b_n"}, "buffer_name": "n", "persistent": True}},
+        {"user_input": {"arg": tensor("x")}},
+    ]
+    model = {
+        "graph_module": {
+            "graph": graph(inputs, nodes, [tensor("y")], values),
+            "signature": {"input_specs": specs, "output_specs": [{"user_output": {"arg": tensor("y")}}]},
+            "module_call_graph": [{"fqn": "", "signature": {**call, "forward_arg_names": ["x"]}}],
+        },
+        "schema_version": {"major": 8, "minor": 1},
+        "range_constraints": {"s": {"min_val": 0, "max_val": None}},
+    }  # fmt: skip
+    arrays = {"w": _W.T.copy(), "b": np.zeros(3, np.float32), "n": np.zeros((), np.int64)}
+    row = lambda i, x: {
+        "path_name": f"weight_{i}", "is_param": True, "use_pickle": False,
+        "tensor_meta": meta(list(x.shape), 5 if x.dtype == np.int64 else 7),
+    }  # fmt: skip
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for i, x in enumerate(arrays.values()):
+            archive.writestr(f"m/data/weights/weight_{i}", x.tobytes())
+        config = {k: row(i, x) for i, (k, x) in enumerate(arrays.items())}
+        archive.writestr("m/data/weights/model_weights_config.json", json.dumps({"config": config}))
+        archive.writestr("m/models/model.json", json.dumps(model))
     return [file.getvalue()]

@@ -22,6 +22,7 @@ import nxjax as nx
 from nxjax.display import progress
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 from nxjax.interop.ggml import BLOCKS, dequantized
+from nxjax.interop.graphs.mapped import MappedFile
 
 W = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -193,6 +194,131 @@ def test_nothing_in_a_torch_file_is_run(tmp_path: Path, torch: Any):
     with pytest.raises(InvalidFileError, match="holds more than tensors"):
         nx.interop.load_torch(path)
     assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("shape", [[0, 1 << 62], [1 << 40, 0, 1 << 40], [2.0], [True], ["x"], [-1], None, [1] * 65])
+def test_shapes_that_no_array_has(tmp_path: Path, shape: Any):
+    text = json.dumps({"w": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
+    with pytest.raises(InvalidFileError, match="without a shape"):
+        nx.interop.load_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("part", [3, None, ["a"], "..", ".", "", "lost.safetensors", "a\0", "folder"])
+def test_an_index_whose_parts_are_no_files(tmp_path: Path, part: Any):
+    (tmp_path / "folder").mkdir()
+    index = tmp_path / "m.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"w": part}}))
+    with pytest.raises(InvalidFileError):
+        nx.interop.load_safetensors(index)
+
+
+@pytest.mark.parametrize("kind", [["F32"], {}, 3, None, "F4"])
+def test_types_that_are_none(tmp_path: Path, kind: Any):
+    text = json.dumps({"w": {"dtype": kind, "shape": [1], "data_offsets": [0, 4]}}).encode()
+    (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(4))
+    with pytest.raises(InvalidFileError, match="type"):
+        nx.interop.load_safetensors(tmp_path / "m.safetensors")
+
+
+def torch_file(path: Path, tree: bytes, **members: bytes) -> Path:
+    """A file of torch.save whose pickle is written by hand: ``d0`` is the first storage."""
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a/data.pkl", b"\x80\x02" + tree + b".")
+        for name, data in members.items():
+            archive.writestr(f"a/data/{name[1:]}", data)
+    return path
+
+
+def short(value: str) -> bytes:
+    return b"X" + struct.pack("<I", len(value)) + value.encode()
+
+
+def rebuilt(kind: str, rest: bytes, version: int = 2) -> bytes:
+    """The opcodes of a tensor of two elements over storage 0."""
+    storage = b"(" + short("storage") + b"ctorch\n" + kind.encode() + b"\n" + short("0") + short("cpu") + b"K\x08tQ"
+    call = f"ctorch._utils\n_rebuild_tensor_v{version}\n".encode()
+    return call + b"(" + storage + b"K\x00K\x02\x85K\x01\x85\x89)" + rest + b"tR"
+
+
+def test_torch_tensors_that_are_read_lazily(tmp_path: Path):
+    """Conjugation and sign are bits of a tensor in its file."""
+    z = np.array([1 + 2j, 3 - 4j], np.complex64)
+    for bits, want in (
+        ({}, z),
+        ({"conj": True}, z.conj()),
+        ({"neg": True}, -z),
+        ({"conj": True, "neg": True}, -z.conj()),
+    ):
+        rest = b"}" + b"".join(short(k) + b"\x88s" for k in bits)
+        path = torch_file(tmp_path / "m.pt", rebuilt("ComplexFloatStorage", rest), d0=z.tobytes())
+        assert np.array_equal(nx.interop.load_torch(path)[""], want)
+
+
+@pytest.mark.parametrize("dtype", ["uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2"])
+def test_torch_types_without_a_storage_class(tmp_path: Path, dtype: str):
+    x = np.array([1, 2], getattr(ml_dtypes, dtype, None) or dtype)
+    tree = rebuilt("UntypedStorage", b"ctorch\n" + dtype.encode() + b"\n", 3)
+    found = nx.interop.load_torch(torch_file(tmp_path / "m.pt", tree, d0=x.tobytes()))[""]
+    assert found.dtype == x.dtype and np.array_equal(found.astype(np.float32), x.astype(np.float32))
+
+
+def test_every_tensor_of_a_torch_file_has_its_name(tmp_path: Path):
+    one = rebuilt("LongStorage", b"")
+    held = np.int64([3, 4]).tobytes()
+    tree = b"}(" + short("list") + b"](" + one + b"K\x01" + one + b"e" + short("pair") + one + one + b"\x86" + b"u"
+    found = nx.interop.load_torch(torch_file(tmp_path / "m.pt", tree, d0=held))
+    assert list(found) == ["list.0", "list.2", "pair.0", "pair.1"] and found["pair.1"].tolist() == [3, 4]
+    twice = b"}(" + short("a.b") + one + short("a") + b"}" + short("b") + one + b"su"
+    with pytest.raises(InvalidFileError, match="torch"):
+        nx.interop.load_torch(torch_file(tmp_path / "torch.pt", twice, d0=held))
+
+
+def test_plain_values_beside_tensors(tmp_path: Path):
+    """What torch.load(weights_only=True) takes, too; other objects are refused by name."""
+    one = rebuilt("LongStorage", b"")
+    size = b"ctorch\nSize\n(K\x01tR"
+    default = b"ccollections\ndefaultdict\n(c__builtin__\nlist\ntR" + short("w") + one + b"s"
+    tree = b"}(" + short("size") + size + short("d") + default + short("k") + b"ctorch\nfloat32\nu"
+    assert list(nx.interop.load_torch(torch_file(tmp_path / "m.pt", tree, d0=bytes(16)))) == ["d.w"]
+    for made in (b"cargparse\nNamespace\n)\x81", b"(S'x'\nios\nsystem\n"):
+        with pytest.raises(InvalidFileError, match="holds more than tensors"):
+            nx.interop.load_torch(torch_file(tmp_path / "m.pt", made))
+
+
+def test_torch_files_that_name_one_container_often(tmp_path: Path):
+    """Their trees would have 2**60 leaves, and their keys 2**60 parts."""
+    put = lambda i: b"q" + bytes([i])
+    get = lambda i: b"h" + bytes([i])
+    dicts = (
+        b"}"
+        + put(0)
+        + b"".join(b"}" + put(i + 1) + b"(" + short("a") + get(i) + short("b") + get(i) + b"u" for i in range(60))
+    )
+    lists = b"]" + put(0) + b"".join(b"]" + put(i + 1) + b"(" + get(i) + get(i) + b"e" for i in range(60))
+    keys = b")" + put(0) + b"".join(get(i) + get(i) + b"\x86" + put(i + 1) for i in range(60))
+    keys = keys + b"}" + put(61) + b"(" + get(60) + b"K\x01u"
+    for tree in (dicts, lists, keys, b"}(]K\x01u"):
+        with pytest.raises(InvalidFileError):
+            nx.interop.load_torch(torch_file(tmp_path / "m.pt", tree))
+
+
+def test_large_files_are_not_read_before_their_tensors_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    torch_file(tmp_path / "m.pt", rebuilt("LongStorage", b""), d0=bytes(1 << 20))
+    np.savez(tmp_path / "m.npz", w=np.zeros(1 << 20, np.int8))
+    reads: list[int] = []
+
+    class Counted(MappedFile):
+        def read(self, n: int | None = -1) -> bytes:
+            found = super().read(n)
+            reads.append(len(found))
+            return found
+
+    monkeypatch.setattr("nxjax.interop.graphs.mapped.MappedFile", Counted)
+    for load, name in ((nx.interop.load_torch, "m.pt"), (nx.interop.load_npz, "m.npz")):
+        assert len(load(tmp_path / name)) == 1
+        assert sum(reads) < 1 << 17
+        reads.clear()
 
 
 def test_mutated_files_are_an_error_or_are_read(tmp_path: Path, torch: Any):

@@ -6,31 +6,61 @@ mapped one alone.
 
 from __future__ import annotations
 
+import math
 import mmap
+import zipfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.errors import InvalidFileError
 from nxjax.files import safe_io
 from nxjax.trace.array import UNCHANGING
 
 NDArray = np.ndarray[Any, Any]
 
 
+# A packed member may have so many bytes, or so many times those of its file.
+_UNPACKED: Final = 1 << 28
+_TIMES: Final = 100
+_REPEATED: Final = 1 << 26  # elements of a tensor that repeats what is stored once
+
+
 @final
 class MappedFile(mmap.mmap):
-    """The bytes of a file, which nothing in this process can write to."""
+    """The bytes of a file, which nothing in this process can write to; a file that is open for reading, too."""
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, pos: int, whence: Any = 0) -> int:
+        super().seek(pos, whence)
+        return self.tell()
 
 
 UNCHANGING.add(MappedFile)
+
+
+def mapped_file(path: Path) -> MappedFile:
+    """A file in memory.
+
+    Raises:
+        InvalidFileError: a pipe, a device or the like, or a file without bytes.
+        OSError: no such file.
+    """
+    with safe_io.opened(path) as f:
+        if not f.seek(0, 2):
+            raise InvalidFileError(f"{path.name}: the file is empty")
+        return MappedFile(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def mapped(path: Path) -> NDArray:
     """The bytes of a file, uint8; arrays that are views of them enter nxjax without a copy.
 
     Raises:
-        InvalidFileError: a pipe, a device or the like.
+        InvalidFileError: a pipe, a device or the like, or a file without bytes.
         OSError: no such file.
 
     >>> import tempfile
@@ -39,7 +69,79 @@ def mapped(path: Path) -> NDArray:
     >>> mapped(file).tolist()
     [49, 50, 51]
     """
-    with safe_io.opened(path) as f:
-        # A file without bytes cannot be mapped.
-        held: Any = MappedFile(f.fileno(), 0, access=mmap.ACCESS_READ) if f.seek(0, 2) else b""
-    return np.frombuffer(held, np.uint8)
+    return np.frombuffer(mapped_file(path), np.uint8)
+
+
+@final
+class MappedZip:
+    """A zip archive whose members are read where they lie, as a writer of tensors leaves them.
+
+    Args:
+        data: its bytes, of the memory that ``file`` reads.
+
+    Attributes:
+        names: of its members, without the folder that all of them are in.
+
+    Raises:
+        zipfile.BadZipFile: no archive.
+    """
+
+    def __init__(self, file: Any, data: NDArray) -> None:
+        self._zip, self._data = zipfile.ZipFile(file), data
+        self.names = {n.split("/", 1)[-1]: n for n in self._zip.namelist()}
+
+    def size(self, name: str) -> int:
+        return self._zip.getinfo(self.names[name]).file_size
+
+    def text(self, name: str) -> bytes:
+        """A member that says what is in others: its checksum is compared.
+
+        Raises:
+            as `bytes_of`.
+        """
+        return self._read(self._zip.getinfo(self.names[name]))
+
+    def _read(self, found: zipfile.ZipInfo) -> bytes:
+        if found.file_size > max(_UNPACKED, self._data.size * _TIMES):
+            raise ValueError(f"{found.filename} unpacks to {found.file_size:,} bytes")
+        return self._zip.read(found)
+
+    def bytes_of(self, name: str) -> NDArray:
+        """The bytes of a member: a view of the file if they are not packed.
+
+        Raises:
+            KeyError: no such member.
+            ValueError: it lies beyond the end of the file, or unpacks to more than it may.
+            zipfile.BadZipFile, zlib.error: a damaged one.
+        """
+        found = self._zip.getinfo(self.names[name])
+        if found.compress_type != zipfile.ZIP_STORED:
+            return np.frombuffer(self._read(found), np.uint8)
+        head = self._data[found.header_offset : found.header_offset + 30].tobytes()
+        start = found.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
+        if len(head) != 30 or start + found.file_size > self._data.size:
+            raise ValueError(f"{name} lies beyond the end of the file")
+        return self._data[start : start + found.file_size]
+
+
+def strided(data: NDArray, dtype: Any, offset: int, shape: Sequence[int], strides: Sequence[int]) -> NDArray:
+    """An array in the bytes of a storage: a view, with ``offset`` and ``strides`` in elements.
+
+    Raises:
+        ValueError: it lies beyond the end of the storage, or no array has this shape.
+
+    >>> strided(np.arange(6, dtype=np.uint8), np.uint8, 1, (2, 2), (1, 2)).tolist()
+    [[1, 3], [2, 4]]
+    """
+    size = np.dtype(dtype).itemsize
+    if min((0, offset, *shape, *strides)) < 0 or len(shape) != len(strides):
+        raise ValueError(f"a tensor of shape {tuple(shape)} and strides {tuple(strides)}")
+    count = math.prod(shape)
+    if count > max(data.size, _REPEATED):
+        raise ValueError(f"a tensor of shape {tuple(shape)} repeats its {data.size} bytes")
+    if not count:
+        return np.zeros(tuple(shape), dtype)
+    last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+    if (last + 1) * size > data.size:
+        raise ValueError(f"a tensor of shape {tuple(shape)} lies beyond its storage of {data.size} bytes")
+    return np.ndarray(tuple(shape), dtype, data, offset * size, [s * size for s in strides])

@@ -27,6 +27,7 @@ NDArray = np.ndarray[Any, Any]
 _OTHERS: Final[dict[int, Any]] = {5: object, 8: np.complex64, 13: object, 14: object}
 _RANK: Final = 32
 _UNSTORED: Final = 1 << 28
+_LARGEST: Final = 1 << 58
 
 
 def invalid(what: str, got: object) -> InvalidFileError:
@@ -235,11 +236,14 @@ def _tensor(model: TFLiteModel, row: dict[str, Any], number: int, names: set[str
     name = row["name"] or f"tensor_{number}"
     dtype = dtype_of(row["type"])
     shape = () if row["shape"] is None else tuple(int(n) for n in row["shape"])
-    if len(shape) > _RANK or any(n < 0 for n in shape):
+    # NumPy counts the elements of an array without any as if the empty dimension were 1.
+    if len(shape) > _RANK or any(n < 0 for n in shape) or math.prod(max(n, 1) for n in shape) > _LARGEST:
         raise invalid(f"a tensor {name!r} of impossible shape", shape)
     signature = shape if row["shape_signature"] is None else tuple(int(n) for n in row["shape_signature"])
     signature = signature if len(signature) == len(shape) else shape
     dims = tuple(n if n >= 0 else f"{name}.{i}" for i, n in enumerate(signature))
+    if row["is_variable"] and math.prod(shape) > _UNSTORED:
+        raise invalid(f"a variable {name!r} that is too large", shape)
     data = None if dtype.kind == "O" else _stored(model, row, name, dtype, shape)
     if data is not None or row["is_variable"]:
         # Parameters and variables go by their names.

@@ -15,12 +15,13 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NoReturn, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
 from nxjax.errors import InvalidFileError
 from nxjax.files import safe_io
+from nxjax.interop.graphs.mapped import MappedZip, mapped_file, strided
 from nxjax.interop.graphs.values import Refused, ValueInfo
 from nxjax.interop.torch.functional import functional
 from nxjax.interop.torch.graph import (
@@ -54,7 +55,7 @@ _RANK: Final = 16
 _TEXT: Final = 1000
 _DAMAGE: Final = (
     ValueError, OSError, EOFError, KeyError, IndexError, TypeError, AttributeError, OverflowError, RecursionError,
-    NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    NotImplementedError, RuntimeError, SyntaxError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 _KINDS: Final = {"parameter": PARAMETER, "buffer": BUFFER, "tensor_constant": CONSTANT}
 _WRITTEN: Final = {"buffer_mutation": "buffer_name", "user_input_mutation": "user_input_name"}
@@ -69,9 +70,10 @@ def read_program(source: Path | bytes) -> TorchProgram:
     """
     name = "program" if isinstance(source, bytes) else source.name
     try:
-        with io.BytesIO(source) if isinstance(source, bytes) else safe_io.opened(source) as file:
-            archive = _Archive(file, np.frombuffer(source, np.uint8) if isinstance(source, bytes) else None)
-            return archive.program(re.sub(r"\W", "_", name.removesuffix(".pt2")) or "program")
+        held = source if isinstance(source, bytes) else mapped_file(source)
+        file = io.BytesIO(held) if isinstance(held, bytes) else held
+        archive = _Archive(MappedZip(file, np.frombuffer(held, np.uint8)))
+        return archive.program(re.sub(r"\W", "_", name.removesuffix(".pt2")) or "program")
     except (InvalidFileError, Refused):
         raise
     except _DAMAGE as error:
@@ -89,11 +91,8 @@ def _invalid(what: str, got: object) -> NoReturn:
 class _Archive:
     """One file being read."""
 
-    def __init__(self, file: BinaryIO, data: NDArray | None) -> None:
-        self._zip = zipfile.ZipFile(file)
-        mapped: Any = np.memmap
-        self._data: NDArray = mapped(file, np.uint8, "r") if data is None else data
-        self._names = {n.split("/", 1)[-1]: n for n in self._zip.namelist()}
+    def __init__(self, archive: MappedZip) -> None:
+        self._archive, self._names = archive, archive.names
 
     def program(self, name: str) -> TorchProgram:
         models = [n for n in self._names if n.startswith("models/") and n.endswith(".json")]
@@ -142,7 +141,7 @@ class _Archive:
         if given.count() != len(ports) or results.count() != len(outputs) or len(given.children) != 2:
             _invalid("containers do not hold as many values as the graph has", f"{given.count()} of {len(ports)}")
         bounds = held["range_constraints"].items()
-        ranges = {str(k): (r["min_val"] or 0, math.inf if r["max_val"] is None else r["max_val"]) for k, r in bounds}
+        ranges = {str(k): (float(r["min_val"] or 0), _most(r["max_val"])) for k, r in bounds}
         made, more = functional(made, kinds)
         written = [*more, *written]
         return TorchProgram(
@@ -151,10 +150,9 @@ class _Archive:
         )  # fmt: skip
 
     def _json(self, name: str) -> Any:
-        found = self._zip.getinfo(self._names[name])
-        if found.file_size > _GRAPH:
-            _invalid("a graph that is too large", f"{found.file_size} bytes")
-        return json.loads(self._zip.read(found))
+        if self._archive.size(name) > _GRAPH:
+            _invalid("a graph that is too large", f"{self._archive.size(name)} bytes")
+        return safe_io.parsed(self._archive.text(name))
 
     def _tensors(self, kind: str) -> dict[str, NDArray]:
         config = f"data/{kind}/model_{kind}_config.json"
@@ -171,31 +169,13 @@ class _Archive:
         dtype = np.dtype(_DTYPES[meta["dtype"]])
         shape, strides = (tuple(int(n["as_int"]) for n in meta[k]) for k in ("sizes", "strides"))
         offset = int(meta["storage_offset"]["as_int"])
-        data = self._bytes(f"data/{kind}/{row['path_name']}")
-        held = data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
-        if len(shape) != len(strides) or len(shape) > _RANK or min((0, *shape, *strides, offset)) < 0:
+        data = self._archive.bytes_of(f"data/{kind}/{row['path_name']}")
+        if len(shape) > _RANK:
             _invalid("a tensor whose shape is none", f"{name}: {shape}, {strides}")
-        if not math.prod(shape):
-            return np.zeros(shape, dtype)
-        last = offset + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        if last >= held.size:
-            _invalid("a tensor lies beyond its storage", f"{name}: {shape}, {strides} of {held.size}")
-        size = dtype.itemsize
-        view = np.lib.stride_tricks.as_strided(held[offset:], shape, [s * size for s in strides], writeable=False)
-        return np.ascontiguousarray(view).reshape(shape)
-
-    def _bytes(self, name: str) -> NDArray:
-        """The bytes of a member, where they lie in the file if they are not compressed."""
-        found = self._zip.getinfo(self._names[name])
-        if found.compress_type != zipfile.ZIP_STORED:
-            if found.file_size > self._data.size * 1024:
-                _invalid("a member grows too much", name)
-            return np.frombuffer(self._zip.read(found), np.uint8)
-        head = self._data[found.header_offset : found.header_offset + 30].tobytes()
-        start = found.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-        if len(head) != 30 or start + found.file_size > self._data.size:
-            _invalid("a member lies beyond the end of the file", name)
-        return self._data[start : start + found.file_size]
+        try:
+            return np.ascontiguousarray(strided(data, dtype, offset, shape, strides)).reshape(shape)
+        except ValueError as error:
+            _invalid(f"tensor {name!r} is none", error)
 
 
 # --- graphs ---
@@ -283,6 +263,10 @@ def _plain(held: Mapping[str, Any], depth: int = 0) -> Any:
             raise Refused("from_torch: an argument that nxjax cannot take", got=f"{kind}: {str(x)[:100]}")
 
 
+def _most(n: Any) -> float:
+    return math.inf if n is None else float(n)
+
+
 def _floats(x: Any) -> Any:
     return [_floats(v) for v in x] if isinstance(x, list) else float(x)
 
@@ -299,6 +283,8 @@ def _port(held: Mapping[str, Any], graph: Mapping[str, Any]) -> Any:
 
 def _size(held: Mapping[str, Any]) -> int | str:
     if "as_int" in held:
+        if held["as_int"] < 0:
+            _invalid("a size that is none", held["as_int"])
         return int(held["as_int"])
     text = str(held["as_expr"]["expr_str"])
     return _expression(ast.parse(text[:_TEXT], mode="eval").body, text)

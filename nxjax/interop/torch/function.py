@@ -90,7 +90,7 @@ class TorchFunction(ImportedFunction):
         written = dict(zip(program.written, whole, strict=False))
         # A size is a number, also where a compiled call gave it as an array.
         leaves = [
-            y.item() if isinstance(y, DeviceArray) and not p.is_array else y
+            y.item() if isinstance(y, DeviceArray) and not (p.is_array or y.ndim) else y
             for y, p in zip(whole[len(written) :], program.outputs, strict=True)
         ]
         y = program.results.built(leaves)

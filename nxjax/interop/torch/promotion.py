@@ -53,7 +53,10 @@ def result_dtype(*xs: Any) -> Any:
         elif x is None:
             continue
         else:
-            place, dtype = 2, _PYTHON[next(t for t in _PYTHON if isinstance(x, t))]
+            kind = next((t for t in _PYTHON if isinstance(x, t)), None)
+            if kind is None:
+                raise TypeError(f"{type(x).__name__} is no number")
+            place, dtype = 2, _PYTHON[kind]
         groups[place] = dtype if groups[place] is None else promoted(groups[place], dtype)
     found: Any = None
     for dtype in groups:

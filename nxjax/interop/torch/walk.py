@@ -84,7 +84,7 @@ class TorchWalker:
             raise InvalidFileError(f"from_torch: a graph got {len(xs)} inputs", expected=str(len(graph.inputs)))
         values: dict[str, Any] = dict(zip(graph.inputs, xs, strict=True))
         for node in graph.nodes:
-            _bind(values, node.output, self.apply(node, values))
+            _bind(values, node.output, self.apply(node, values), node)
         return [_filled(o, values) for o in graph.outputs]
 
     def function(self, graph: TorchGraph) -> Callable[..., list[Any]]:
@@ -118,9 +118,11 @@ def _filled(x: Any, values: Mapping[str, Any]) -> Any:
     return [_filled(v, values) for v in x] if isinstance(x, list) else x
 
 
-def _bind(values: dict[str, Any], output: Any, made: Any) -> None:
+def _bind(values: dict[str, Any], output: Any, made: Any, node: TorchNode) -> None:
     if isinstance(output, str):
         values[output] = made
     elif output is not None:
+        if not isinstance(made, (list, tuple)):
+            raise InvalidFileError(f"from_torch: {node} has one result", expected=f"{len(output)} of them")
         for o, y in zip(output, made, strict=False):
-            _bind(values, o, y)
+            _bind(values, o, y, node)

@@ -248,6 +248,15 @@ def test_an_operator_without_a_rule_is_named(kind: str, told: str):
         f(f.params, *xs)
 
 
+@pytest.mark.parametrize("shape", [(0, 1 << 30, 1 << 30, 1 << 30), (3, 1 << 30)])
+def test_sizes_that_no_memory_has(shape: Any):
+    """An empty array, too, has only so many elements in its other axes; a variable is made before the first call."""
+    x, held, y = T((1,)), T(shape, variable=True), T((1,))
+    data = written(G([x], [y], [Operator("ADD", [x, x], [y]), Operator("SHAPE", [held], [T((len(shape),), "int32")])]))
+    with pytest.raises(InvalidFileError):
+        nx.interop.from_tflite(data)
+
+
 def test_damaged_files_are_one_error():
     data = bytearray(linear())
     with pytest.raises(InvalidFileError):

@@ -92,6 +92,46 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         from_torch(other)
 
 
+def _first(graph: Any, target: str) -> Any:
+    return next(n for n in nodes(graph) if n["target"].startswith(f"torch.ops.aten.{target}"))
+
+
+HOSTILE = {
+    "two names for one result": lambda g: nodes(g)[0].update(outputs=nodes(g)[0]["outputs"] * 2),
+    "a number that is a text": lambda g: _first(g, "conv2d")["inputs"][0].update(arg={"as_string": "x"}),
+    "a bound that is a text": lambda g: next(iter(g["range_constraints"].values())).update(max_val="many"),
+    "a bound that is a list": lambda g: next(iter(g["range_constraints"].values())).update(min_val=[1]),
+    "a size below zero": lambda g: g["graph_module"]["graph"]["tensor_values"]["x"]["sizes"].__setitem__(
+        1, {"as_int": -1}
+    ),
+    "a size that is no expression": lambda g: g["graph_module"]["graph"]["tensor_values"]["x"]["sizes"].__setitem__(
+        0, {"as_expr": {"expr_str": "1/"}}
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", HOSTILE.values(), ids=HOSTILE)
+def test_graphs_whose_values_are_of_other_kinds(change: Any):
+    with pytest.raises(NxError):
+        from_torch(changed(change), closed=True)(EXPECTED["x"])
+
+
+def test_a_tensor_that_repeats_its_storage():
+    """Strides of zero name any number of elements; that many are not made."""
+    huge = {"sizes": [{"as_int": 1 << 40}], "strides": [{"as_int": 0}]}
+    made = io.BytesIO()
+    with zipfile.ZipFile(FILES / "eval.pt2") as old, zipfile.ZipFile(made, "w") as new:
+        for name in old.namelist():
+            data = old.read(name)
+            if name.endswith("model_weights_config.json"):
+                rows = json.loads(data)
+                next(iter(rows["config"].values()))["tensor_meta"].update(huge)
+                data = json.dumps(rows).encode()
+            new.writestr(name, data)
+    with pytest.raises(InvalidFileError, match="repeats its"):
+        from_torch(made.getvalue())
+
+
 def test_any_damage_is_an_error_of_ours():
     whole, rng = (FILES / "train.pt2").read_bytes(), random.Random(0)
     fine = 0
