@@ -88,10 +88,66 @@ def _q6_k(b: NDArray) -> NDArray:
     return (scale[..., None] * q).reshape(-1, 256)
 
 
+def _quarters(b: NDArray) -> NDArray:
+    """64 bytes as 256 numbers of 2 bits: of each 32 bytes first the lowest two bits, then the next."""
+    return ((b.reshape(-1, 2, 1, 32) >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3).reshape(-1, 256)
+
+
+def _q2_k(b: NDArray) -> NDArray:
+    scale, least = b[:, :16] & 15, b[:, :16] >> 4
+    y = (_half(b[:, 80:82]) * scale)[..., None] * _quarters(b[:, 16:80]).reshape(-1, 16, 16)
+    return (y - (_half(b[:, 82:84]) * least)[..., None]).reshape(-1, 256)
+
+
+def _q3_k(b: NDArray) -> NDArray:
+    low, high = _nibbles(b[:, 96:104]), b[:, None, 104:108] >> np.array([0, 2, 4, 6], np.uint8)[:, None] & 3
+    scale = (low | high.reshape(-1, 16) << 4).astype(np.float32) - 32
+    # Bit i of the 32 bytes is the third bit of part i; what lacks it is 4 less.
+    third = (b[:, None, :32] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+    q = (_quarters(b[:, 32:96]) | third.reshape(-1, 256) << 2).astype(np.float32) - 4
+    return ((_half(b[:, 108:110]) * scale)[..., None] * q.reshape(-1, 16, 16)).reshape(-1, 256)
+
+
+# What 4 bits stand for, where that is no grid.
+_UNEVEN: Final = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113], np.float32)
+_FP4: Final = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12], np.float32)
+
+
+def _iq4_nl(b: NDArray) -> NDArray:
+    return _half(b[:, :2]) * _UNEVEN[_nibbles(b[:, 2:])]
+
+
+def _iq4_xs(b: NDArray) -> NDArray:
+    low = np.stack([b[:, 4:8] & 15, b[:, 4:8] >> 4], -1).reshape(-1, 8)
+    high = np.ascontiguousarray(b[:, 2:4]).view("<u2") >> np.arange(0, 16, 2, dtype=np.uint16) & 3
+    scale = (low | high.astype(np.uint8) << 4).astype(np.float32) - 32
+    q = _UNEVEN[_nibbles(b[:, 8:].reshape(-1, 8, 16))]
+    return ((_half(b[:, :2]) * scale)[..., None] * q).reshape(-1, 256)
+
+
+def _mxfp4(b: NDArray) -> NDArray:
+    return np.ldexp(np.float32(1), b[:, :1].astype(np.int32) - 128) * _FP4[_nibbles(b[:, 1:])]
+
+
+def _tq1_0(b: NDArray) -> NDArray:
+    # Five digits of base 3 to a byte, as a fraction of 256: the first is what is above after a product with 3.
+    def digits(v: NDArray, count: int) -> NDArray:
+        powers = (3 ** np.arange(count)).astype(np.uint8)[:, None]
+        return ((v[:, None] * powers).astype(np.uint16) * 3 >> 8).reshape(len(v), -1)
+
+    q = np.concatenate([digits(b[:, :32], 5), digits(b[:, 32:48], 5), digits(b[:, 48:52], 4)], -1)
+    return _half(b[:, 52:54]) * (q.astype(np.float32) - 1)
+
+
+def _tq2_0(b: NDArray) -> NDArray:
+    return _half(b[:, 64:66]) * (_quarters(b[:, :64]).astype(np.float32) - 1)
+
+
 # Number of the format -> elements and bytes of a block.
 BLOCKS: Final[dict[int, tuple[int, int]]] = {
     0: (1, 4), 1: (1, 2), 30: (1, 2), 28: (1, 8), 24: (1, 1), 25: (1, 2), 26: (1, 4), 27: (1, 8),
     2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 12: (256, 144), 13: (256, 176), 14: (256, 210),
+    10: (256, 84), 11: (256, 110), 20: (32, 18), 23: (256, 136), 34: (256, 54), 35: (256, 66), 39: (32, 17),
 }  # fmt: skip
 _PLAIN: Final[dict[int, Any]] = {
     0: np.float32, 1: np.float16, 30: ml_dtypes.bfloat16, 28: np.float64, 24: np.int8, 25: np.int16, 26: np.int32,
@@ -99,6 +155,7 @@ _PLAIN: Final[dict[int, Any]] = {
 }  # fmt: skip
 _FEW_BITS: Final[dict[int, Callable[[NDArray], NDArray]]] = {
     2: _q4_0, 3: _q4_1, 6: _q5_0, 7: _q5_1, 8: _q8_0, 12: _q4_k, 13: _q5_k, 14: _q6_k,
+    10: _q2_k, 11: _q3_k, 20: _iq4_nl, 23: _iq4_xs, 34: _tq1_0, 35: _tq2_0, 39: _mxfp4,
 }  # fmt: skip
 
 

@@ -81,6 +81,49 @@ def test_gguf(tmp_path: Path):
             nx.interop.load_gguf(path)
 
 
+UNEVEN = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
+
+
+def two_bits(b: bytes, i: int) -> int:
+    return b[i // 128 * 32 + i % 32] >> 2 * (i % 128 // 32) & 3
+
+
+def q3_k(b: bytes, half: Any, i: int) -> float:
+    k, s = i // 16, b[96:108]
+    scale = (s[k % 8] >> 4 * (k // 8) & 15 | (s[8 + k % 4] >> 2 * (k // 4) & 3) << 4) - 32
+    return half(108) * scale * (two_bits(b[32:96], i) - (0 if b[i % 32] >> i // 32 & 1 else 4))
+
+
+def iq4_xs(b: bytes, half: Any, i: int) -> float:
+    k, at = i // 32, i % 32
+    scale = (b[4 + k // 2] >> 4 * (k % 2) & 15 | ((b[2] | b[3] << 8) >> 2 * k & 3) << 4) - 32
+    return half(0) * scale * UNEVEN[b[8 + 16 * k + at % 16] >> 4 * (at // 16) & 15]
+
+
+def mxfp4(b: bytes, half: Any, i: int) -> float:
+    q = b[1 + i % 16] >> 4 * (i // 16) & 15
+    return 2.0 ** (b[0] - 127) * E2M1[q & 7] * (-1 if q & 8 else 1)
+
+
+def tq1_0(b: bytes, half: Any, i: int) -> float:
+    at, power = (
+        (i % 32, i // 32) if i < 160 else (32 + i % 16, (i - 160) // 16) if i < 240 else (48 + i % 4, (i - 240) // 4)
+    )
+    return half(52) * ((b[at] * 3**power % 256 * 3 >> 8) - 1)
+
+
+MORE: dict[int, Any] = {
+    10: lambda b, half, i: half(80) * (b[i // 16] & 15) * two_bits(b[16:80], i) - half(82) * (b[i // 16] >> 4),
+    11: q3_k,
+    20: lambda b, half, i: half(0) * UNEVEN[b[2 + i % 16] >> 4 * (i // 16) & 15],
+    23: iq4_xs,
+    34: tq1_0,
+    35: lambda b, half, i: half(64) * (two_bits(b[:64], i) - 1),
+    39: mxfp4,
+}
+
+
 def by_element(b: bytes, kind: int) -> list[float]:
     """The formulas of ggml, one element after the other."""
     half = lambda at: float(np.frombuffer(b[at : at + 2], np.float16)[0])
@@ -101,6 +144,8 @@ def by_element(b: bytes, kind: int) -> list[float]:
             q = low if kind == 12 else low | (b[16 + at] >> j & 1) << 4
             found.append(half(0) * scale * q - half(2) * least)
         return found
+    if kind in MORE:
+        return [MORE[kind](b, half, i) for i in range(BLOCKS[kind][0])]
     found, scales = [], np.frombuffer(b[192:208], np.int8).tolist()
     for i in range(256):
         n, j, at = i // 128, i % 128 // 32, i % 32
@@ -110,15 +155,19 @@ def by_element(b: bytes, kind: int) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("kind", [2, 3, 6, 7, 12, 13, 14])
+# Where the scales of a format lie.
+SCALES = {14: [208], 10: [80, 82], 11: [108], 20: [0], 23: [0], 34: [52], 35: [64], 39: []}
+
+
+@pytest.mark.parametrize("kind", [2, 3, 6, 7, 12, 13, 14, 10, 11, 20, 23, 34, 35, 39])
 def test_blocks_of_few_bits(kind: int):
     elements, size = BLOCKS[kind]
     blocks = np.random.default_rng(kind).integers(0, 256, (5, size)).astype(np.uint8)
-    for at in (0, 2) if kind != 14 else (208,):
+    for at in SCALES.get(kind, [0, 2]):
         blocks[:, at : at + 2] = np.array([[0.25], [-1.5], [0.01], [3.0], [0.0]], np.float16).view(np.uint8)
     y = dequantized(blocks.reshape(-1), kind, np.float32).reshape(5, elements)
     for b, row in zip(blocks, y, strict=True):
-        np.testing.assert_allclose(row, by_element(b.tobytes(), kind), rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(row, by_element(b.tobytes(), kind), rtol=1e-6, atol=0 if kind == 39 else 1e-6)
 
 
 def test_npz(tmp_path: Path):

@@ -98,7 +98,7 @@ def _first(graph: Any, target: str) -> Any:
 
 HOSTILE = {
     "two names for one result": lambda g: nodes(g)[0].update(outputs=nodes(g)[0]["outputs"] * 2),
-    "a number that is a text": lambda g: _first(g, "conv2d")["inputs"][0].update(arg={"as_string": "x"}),
+    "a number that is a text": lambda g: _first(g, "mul.Scalar")["inputs"][1].update(arg={"as_string": "x"}),
     "a bound that is a text": lambda g: next(iter(g["range_constraints"].values())).update(max_val="many"),
     "a bound that is a list": lambda g: next(iter(g["range_constraints"].values())).update(min_val=[1]),
     "a size below zero": lambda g: g["graph_module"]["graph"]["tensor_values"]["x"]["sizes"].__setitem__(
