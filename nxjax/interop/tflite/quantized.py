@@ -199,7 +199,11 @@ def _divided(x: Any, y: Any, *, fused_activation_function: int, node: TFLiteNode
 def _compared(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(x: Any, y: Any, *, node: TFLiteNode) -> Any:
         sides: list[Any] = []
-        for v in (value_of(x, node), value_of(y, node)):
+        values = value_of(x, node), value_of(y, node)
+        if values[0].grid.dtype == dtypes.int16 and node.kind not in ("EQUAL", "NOT_EQUAL"):
+            # LiteRT orders stored integers of 16 bits, whatever their grids.
+            return function(*(v.stored for v in values))
+        for v in values:
             wide = wrap_int32(v.centred(jnp.int64) << 8)
             sides.append(rescale_static(wide, fixed.scale_of(v.grid), DOUBLE))
         return function(*sides)

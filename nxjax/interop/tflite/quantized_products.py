@@ -120,16 +120,21 @@ class _Product:
 
 def with_bytes(
     x: Any, w: GridValue, scales: Any, asymmetric: bool, product: Callable[..., Any],
-    turned: Callable[[Any], Any] = lambda w: w,
+    turned: Callable[[Any], Any] = lambda w: w, lead: tuple[int, ...] | None = None,
 ) -> Any:  # fmt: skip
-    """Floats with stored weights: the floats are brought to 8 bits, row by row, as LiteRT does."""
+    """Floats with stored weights: the floats are brought to 8 bits, row by row, as LiteRT does.
+
+    Args:
+        lead: how the rows lie in the result, where they are not its first axis.
+    """
     kept = None if w.is_real else w.centred()
 
     def exact(x: Any, real: Any) -> Any:
         q, scale, zero = to_bytes(x, asymmetric)
         stored = GridValue(w.quantization, real=real).centred() if kept is None else kept
         acc = product(q - zero, turned(stored), jnp.int32)
-        return acc.astype(jnp.float32) * constant(scales) * scale.reshape(scale.shape[:1] + (1,) * (acc.ndim - 1))
+        rows = (*lead, 1) if lead is not None else scale.shape[:1] + (1,) * (acc.ndim - 1)
+        return acc.astype(jnp.float32) * constant(scales) * scale.reshape(rows)
 
     return straight_through(exact, lambda x, w: product(x, turned(w), jnp.float32), x, w.real)
 
@@ -275,8 +280,6 @@ def _hybrid_matmul(x: Any, y: GridValue, adj_x: bool, adj_y: bool, node: TFLiteN
     asymmetric = bool(node.options.get("asymmetric_quantize_inputs"))
 
     def product(rows: Any, w: Any, dtype: Any) -> Any:
-        y = jnp.matmul(rows.reshape(x.shape), w.mT if adj_y else w)
-        return y.reshape(rows.shape[0], -1) if y.ndim == x.ndim else y
+        return jnp.matmul(rows.reshape(x.shape), w.mT if adj_y else w)
 
-    found = with_bytes(rows, y, y.quantization.scales[:1], asymmetric, product)
-    return found.reshape((*x.shape[:-1], found.shape[-1]))
+    return with_bytes(rows, y, y.quantization.scales[:1], asymmetric, product, lead=x.shape[:-1])

@@ -277,7 +277,8 @@ def _range(start: Any, limit: Any, delta: Any) -> Any:
 
 @rule("DYNAMIC_UPDATE_SLICE", on_grids="moved")
 def _update_slice(x: Any, update: Any, start: Any) -> Any:
-    return lax.dynamic_update_slice(x, update, [start[i] for i in range(x.ndim)])
+    places = [start[i] for i in range(x.ndim)]
+    return lax.dynamic_update_slice(x, update, places, allow_negative_indices=False)
 
 
 @rule("MATRIX_DIAG", on_grids="stored")

@@ -99,12 +99,13 @@ def _slice(x: Any, *, start_indices: Any, limit_indices: Any, strides: Any) -> A
 
 @rule("STABLEHLO_DYNAMIC_SLICE")
 def _dynamic_slice(x: Any, *starts: Any, slice_sizes: Any) -> Any:
-    return lax.dynamic_slice(x, [s.reshape(()) for s in starts], ints(slice_sizes))
+    places = [s.reshape(()) for s in starts]
+    return lax.dynamic_slice(x, places, ints(slice_sizes), allow_negative_indices=False)
 
 
 @rule("STABLEHLO_DYNAMIC_UPDATE_SLICE")
 def _dynamic_update_slice(x: Any, update: Any, *starts: Any) -> Any:
-    return lax.dynamic_update_slice(x, update, [s.reshape(()) for s in starts])
+    return lax.dynamic_update_slice(x, update, [s.reshape(()) for s in starts], allow_negative_indices=False)
 
 
 @rule("STABLEHLO_PAD")

@@ -261,6 +261,7 @@ CASES: dict[str, Any] = {
     "fill": ("FILL", [i32(2, 3), f32()], T((2, 3)), {}),
     "range": ("RANGE", [const(np.float32(1)), const(np.float32(3)), const(np.float32(0.5))], T((4,)), {}),
     "update slice": ("DYNAMIC_UPDATE_SLICE", [f32(4, 5), f32(2, 2), const(np.int32([3, 1]))], T((4, 5)), {}),
+    "update slice before": ("DYNAMIC_UPDATE_SLICE", [f32(4, 5), f32(2, 2), const(np.int32([-3, -1]))], T((4, 5)), {}),
     "diag": ("MATRIX_DIAG", [f32(2, 3)], T((2, 3, 3)), {}),
     "set diag": ("MATRIX_SET_DIAG", [f32(2, 3, 4), f32(2, 3)], T((2, 3, 4)), {}),
     "sparse to dense": (

@@ -74,6 +74,27 @@ def test_comparisons(kind: str, dtype: str):
     agree(data, xs)
 
 
+@pytest.mark.parametrize("kind", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"])
+def test_comparisons_of_16_bits(kind: str):
+    """LiteRT leaves their grids aside where it orders them."""
+    d = Drawn(0, "int16")
+    x, y = d.x(40, 5), d.x(40, 5)
+    y[1][:10] = x[1][:10]
+    data, xs = one(kind, [x, y], T((40, 5), "bool"), version=2)
+    agree(data, xs)
+
+
+@pytest.mark.parametrize("leads", [((), (3,)), ((1,), (3,)), ((4,), (1,)), ((4,), ()), ((2,), (2,))])
+@pytest.mark.parametrize("asymmetric", [False, True])
+def test_products_of_floats_with_stored_batches(leads: Any, asymmetric: bool):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(*leads[0], 4, 3)).astype(np.float32)
+    w = const(rng.integers(-127, 128, (*leads[1], 3, 5)).astype(np.int8), scale=0.01)
+    out = T((*np.broadcast_shapes(*leads), 4, 5))
+    data, xs = one("BATCH_MATMUL", [(T(x.shape), x), w], out, version=4, asymmetric_quantize_inputs=asymmetric)
+    agree(data, xs)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", ["RELU", "RELU6", "RELU_N1_TO_1", "LEAKY_RELU", "TANH", "LOGISTIC", "ABS", "PRELU"])
 def test_functions(kind: str, dtype: str):
