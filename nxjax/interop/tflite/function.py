@@ -25,9 +25,6 @@ from nxjax.trace.core import Array
 
 assert rules.__all__  # the rules are registered by being imported
 
-# The largest stored integer whose real value in float32 leads back to it.
-_EXACT = 1 << 22
-
 
 @final
 class TFLiteFunction(ImportedFunction):
@@ -75,8 +72,9 @@ class TFLiteFunction(ImportedFunction):
         told = [name for name, _ in signature.outputs] or [graph.tensors[i].name for i in graph.outputs]
         self.outputs = tuple(graph.tensors[i].port(n, real) for n, i in zip(told, self._outputs, strict=True))
         fixed = _decide_shapes(model)
-        every = [t for g in model.graphs for t in g.tensors if t.data is not None and t.name not in fixed]
-        self.params = {t.name: value(x) for t in every if (x := _trained(t)) is not None}
+        every = [t for g in model.graphs for t in g.tensors if t.trained and t.name not in fixed]
+        self._tensors = {t.name: t for t in every}
+        self.params = {t.name: value(_real(t)) for t in every}
         with enable_x64():
             first = first_state(model, seed)
             self.state = {k: self._given(x) for k, x in first.items()} or None
@@ -110,14 +108,10 @@ def _on_grid(grid: Quantization | None, x: Any) -> Any:
     return GridValue(grid, real=quantize_dequantize(x, grid=grid.grid))
 
 
-def _trained(tensor: TFLiteTensor) -> Any:
-    """The float array that a constant is, or that its integers stand for; None: it is no parameter."""
-    data, grid = tensor.data, tensor.grid
-    assert data is not None
-    if grid is None:
-        return data if tensor.dtype in dtypes.FLOAT else None
-    small = data.size == 0 or max(abs(int(data.min())), abs(int(data.max()))) < _EXACT
-    return grid.dequantize(data) if small else None
+def _real(tensor: TFLiteTensor) -> Any:
+    """The floats that a constant is, or that its integers stand for."""
+    assert tensor.data is not None
+    return tensor.data if tensor.grid is None else tensor.grid.dequantize(tensor.data)
 
 
 def _decide_shapes(model: TFLiteFile) -> set[str]:

@@ -28,6 +28,10 @@ _OTHERS: Final[dict[int, Any]] = {5: object, 8: np.complex64, 13: object, 14: ob
 _RANK: Final = 32
 _UNSTORED: Final = 1 << 28
 _LARGEST: Final = 1 << 58
+# The largest stored integer whose real value in float32 leads back to it.
+REVERSIBLE: Final = 1 << 22
+# Dtypes of weights whose grids end at the same distance on both sides of 0.
+_WEIGHTS: Final = (dtypes.int4, dtypes.int8)
 
 
 def invalid(what: str, got: object) -> InvalidFileError:
@@ -79,6 +83,10 @@ class Quantization:
         """Scales or zeros, so that they broadcast against a tensor of ``rank`` dimensions."""
         return v.reshape(()) if v.size == 1 else v.reshape([-1 if i == self.axis else 1 for i in range(rank)])
 
+    def scale_shape(self, rank: int) -> tuple[int, ...]:
+        """The shape of the scales with ``rank`` dimensions."""
+        return tuple(self.scales.size if i == self.axis and not self.per_tensor else 1 for i in range(rank))
+
     def dequantize(self, q: NDArray) -> NDArray:
         """The real values of stored integers, in float32."""
         shifted = q.astype(np.int64) - self.spread(self.zeros, q.ndim)
@@ -117,6 +125,23 @@ class TFLiteTensor:
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(d if isinstance(d, int) else 1 for d in self.dims)
+
+    @cached_property
+    def symmetric(self) -> bool:
+        """Whether it is stored as weights are: around 0, without the integer that has no negative."""
+        grid, data = self.grid, self.data
+        if grid is None or data is None or grid.dtype not in _WEIGHTS or grid.zeros.any():
+            return False
+        last = int(dtypes.integer_info(grid.dtype).max)
+        return data.size == 0 or int(data.min()) >= -last
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a parameter: floats, or integers that real numbers lead back to."""
+        data = self.data
+        if data is None or self.grid is None:
+            return data is not None and self.dtype in dtypes.FLOAT
+        return data.size == 0 or max(abs(int(data.min())), abs(int(data.max()))) < REVERSIBLE
 
     def port(self, name: str, real: bool) -> ValueInfo:
         dtype = np.dtype(np.float32) if real and self.grid is not None else self.dtype

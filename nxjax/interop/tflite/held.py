@@ -14,7 +14,8 @@ import numpy as np
 from nxjax import custom_jvp, jvp, lax
 from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused, concrete
-from nxjax.interop.tflite.graph import Quantization, TFLiteTensor, invalid
+from nxjax.interop.tflite.graph import REVERSIBLE, Quantization, TFLiteTensor, invalid
+from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_traced import from_stored, grid_integers
 from nxjax.trace import dtypes
@@ -92,10 +93,7 @@ class GridValue:
         q, x = self.quantization, self._real
         if q.per_tensor and dtypes.bit_width(q.dtype) <= 16:
             return whole(lambda v: grid_integers(v, q.grid), x).astype(q.dtype)
-        info = dtypes.integer_info(q.dtype)
-        steps = jnp.round(x.astype(jnp.float64) / jnp.asarray(q.spread(q.scales, x.ndim).astype(np.float64)))
-        placed = steps.astype(jnp.int64) + jnp.asarray(q.spread(q.zeros, x.ndim))
-        return jnp.clip(placed, int(info.min), int(info.max)).astype(q.dtype)
+        return whole(lambda v: _rounded(q, v, 1 << 53), x)
 
     def centred(self, dtype: Any = jnp.int32) -> Any:
         """Stored integers less the zero point."""
@@ -105,6 +103,33 @@ class GridValue:
 
     def __repr__(self) -> str:
         return f"GridValue({self.type})"
+
+
+def parameter(tensor: TFLiteTensor, x: Any) -> GridValue:
+    """Real numbers on the grid of a stored tensor, with the derivative of ``x`` within its ends.
+
+    What `TFLiteFunction.save` writes are the stored integers of this.
+    """
+    q = tensor.grid
+    assert q is not None
+    x = x.astype(jnp.float32)
+    if tensor.symmetric:
+        scale = constant(np.broadcast_to(q.spread(q.scales, x.ndim), q.scale_shape(x.ndim)))
+        real = quantize_weight(x, scale, dtype=q.dtype)
+    elif q.per_tensor and dtypes.bit_width(q.dtype) <= 16:
+        real = quantize_dequantize(x, grid=q.grid)
+    else:
+        real = straight_through(lambda v: GridValue(q, stored=_rounded(q, v, REVERSIBLE)).real, lambda v: v, x)
+    return GridValue(q, real=real, tensor=tensor)
+
+
+def _rounded(q: Quantization, x: Any, most: int) -> Any:
+    """The stored integers nearest to real numbers, at most so many steps from 0."""
+    info = dtypes.integer_info(q.dtype)
+    steps = jnp.round(x.astype(jnp.float64) / constant(q.spread(q.scales, x.ndim).astype(np.float64)))
+    steps = jnp.clip(jnp.where(jnp.isnan(steps), 0.0, steps), -most, most)
+    placed = steps.astype(jnp.int64) + constant(q.spread(q.zeros, x.ndim))
+    return jnp.clip(placed, int(info.min), int(info.max)).astype(q.dtype)
 
 
 def whole(function: Callable[[Any], Any], x: Any) -> Any:

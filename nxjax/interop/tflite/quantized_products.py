@@ -1,7 +1,7 @@
 """Rules of convolutions and matrix products of values on grids, and of floats with stored weights.
 
-Weights and biases are real numbers of parameters as long as these lead back to the file's integers; then the operator
-is nxjax's qconv, qdot or qmatmul. Weights with a zero point, or at the end of their range that is one too long, are
+Where weights and biases are parameters, which are real numbers on the file's grids, the operator is nxjax's qconv, qdot
+or qmatmul. Weights with a zero point, or at the end of their range that is one too long, are
 multiplied as the integers that they are.
 """
 
@@ -25,15 +25,12 @@ from nxjax.interop.tflite.shapes import ints
 from nxjax.interop.tflite.walk import quantized
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import conv_dimension_numbers
-from nxjax.ops.fake_quantize import weight_integers
 from nxjax.ops.fixed.functions import scale_of
 from nxjax.ops.fixed.product import Kind, factor
 from nxjax.ops.quant_base import ResultGrid
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_products import qconv, qdot, qmatmul, stored_bias, sums_to_grid
+from nxjax.ops.quant_products import qconv, qdot, qmatmul, sums_to_grid
 from nxjax.trace import dtypes
-
-_WEIGHTS: Final = (dtypes.int4, dtypes.int8)
 
 
 def _scales(w: GridValue, axis: int) -> Any:
@@ -44,25 +41,20 @@ def _scales(w: GridValue, axis: int) -> Any:
     return q.scales.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
 
 
-def _invertible(w: GridValue, axis: int) -> bool:
-    """Whether the integers of the file are those that real weights are stored as."""
-    if w.tensor is None or w.tensor.data is None or w.quantization.dtype not in _WEIGHTS or w.quantization.zeros.any():
-        return False
-    real = w.quantization.dequantize(w.tensor.data)
-    return np.array_equal(weight_integers(real, _scales(w, axis), w.quantization.dtype), w.tensor.data)
-
-
 def _bias(b: Any, x: Grid, scales: Any, channels: int) -> tuple[Any, Any]:
-    """A bias as real numbers, or None where these do not lead back to its integers; and these."""
-    row = np.broadcast_to(np.asarray(scales, np.float32).reshape(-1), (channels,))
+    """A bias as real numbers, or None where it is no parameter; and its integers."""
     if b is None:
         return jnp.zeros(channels, jnp.float32), jnp.zeros(channels, jnp.int64)
-    if isinstance(b, GridValue) and b.is_real and b.tensor is not None and b.tensor.data is not None:
-        data = b.tensor.data.reshape(-1)
-        exact = np.array_equal(stored_bias(b.quantization.dequantize(b.tensor.data).reshape(-1), x, row), data)
-        return (b.real if exact else None), b.stored
-    data = b.stored if isinstance(b, GridValue) else b
-    return None, data
+    if not isinstance(b, GridValue) or not b.is_real:
+        return None, b.stored if isinstance(b, GridValue) else b
+    own = b.quantization.scales.astype(np.float64)
+    implied = np.float64(scale_of(x)) * np.broadcast_to(np.float64(scales).reshape(-1), (channels,))
+    if np.abs(own / implied - 1).max(initial=0) <= 2**-24:
+        return b.real, b.stored
+    # Real numbers that lead to the same integers on the grid that the operator implies.
+    row = constant(implied.astype(np.float32))
+    exact = lambda v: GridValue(b.quantization, real=v).stored.astype(jnp.float32) * row
+    return straight_through(exact, lambda v: v, b.real), b.stored
 
 
 class _Product:
@@ -88,7 +80,7 @@ class _Product:
         lo, hi = clamp(out.grid, self.activation)
         wide = x.grid.dtype == dtypes.int16
         narrow_sums = wide and stored.dtype == jnp.int32 and b is not None
-        if real is not None and not narrow_sums and w.is_real and _invertible(w, self.axis):
+        if real is not None and not narrow_sums and w.is_real and w.tensor is not None and w.tensor.symmetric:
             grids = {"x_grid": x.grid, "y_grid": out.grid, "lo": lo, "hi": hi, "rounding": DOUBLE}
             return op(x.real, turned(w.real), turned(constant(scales)), real, w_dtype=w.quantization.dtype, **grids)
         factors = np.broadcast_to(

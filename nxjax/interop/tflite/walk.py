@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, final
 
 from nxjax.interop.graphs.values import NeedsValue, Refused, applied, as_numpy, concrete, value
 from nxjax.interop.tflite.graph import Quantization, TFLiteFile, TFLiteGraph, TFLiteNode, TFLiteTensor, invalid
-from nxjax.interop.tflite.held import GridValue, numbers
+from nxjax.interop.tflite.held import GridValue, numbers, parameter
 
 # How deep graphs may call one another.
 DEPTH: Final = 32
@@ -152,8 +152,7 @@ class TFLiteWalker:
         given = self.params.get(tensor.name)
         if tensor.grid is None:
             return value(tensor.data) if given is None else given
-        stored = value(tensor.data) if given is None else None
-        return GridValue(tensor.grid, stored=stored, real=given, tensor=tensor)
+        return GridValue(tensor.grid, stored=value(tensor.data), tensor=tensor) if given is None else parameter(tensor, given)
 
     def apply(self, scope: TFLiteScope, node: TFLiteNode, xs: Sequence[Any]) -> Sequence[Any]:
         """The results of one operator."""
