@@ -137,8 +137,8 @@ def is_dead(process: int) -> bool:
     return False
 
 
-def write(path: str | os.PathLike[str], data: bytes) -> None:
-    """Put ``data`` at ``path``; a failure, or a crash at any moment, leaves what was there before.
+def write(path: str | os.PathLike[str], *data: bytes | memoryview) -> None:
+    """Put ``data``, one part behind the other, at ``path``; a failure, or a crash at any moment, leaves what was there before.
 
     Raises:
         OSError: the disk is full, the folder is not there, or the like.
@@ -153,7 +153,8 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
     temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
         with open(temporary, "xb") as file:
-            file.write(data)
+            for part in data:
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)

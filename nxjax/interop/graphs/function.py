@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.interop.graphs.values import NeedsValue, ValueInfo, constant, value
 from nxjax.ops.convert import convert_element_type
-from nxjax.quant.qarray import QArray
+from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, wrap
@@ -66,6 +66,13 @@ class ImportedFunction(ABC):
         lines += [f"    {p}" for p in self.inputs]
         first = [] if self.state is None else ["    the state afterwards, and"]
         return "\n".join([*lines, "", "Returns:", *first, *(f"    {p}" for p in self.outputs)])
+
+    def float_params(self) -> dict[str, Array]:
+        """The parameters as real numbers, for a training loop: those that the file stores as integers, too.
+
+        In a call they are put on the file's grids, with straight-through derivatives; ``save`` writes the same integers.
+        """
+        return {k: float_leaf(v) for k, v in self.params.items()}
 
     @api_boundary
     def __call__(self, *args: Any, **named: Any) -> Any:

@@ -74,7 +74,7 @@ class TFLiteFunction(ImportedFunction):
         fixed = _decide_shapes(model)
         every = [t for g in model.graphs for t in g.tensors if t.trained and t.name not in fixed]
         self._tensors = {t.name: t for t in every}
-        self.params = {t.name: value(_real(t)) for t in every}
+        self.params = {t.name: value(t.real) for t in every}
         with enable_x64():
             first = first_state(model, seed)
             self.state = {k: self._given(x) for k, x in first.items()} or None
@@ -106,12 +106,6 @@ def _on_grid(grid: Quantization | None, x: Any) -> Any:
     if x.dtype != np.float32:
         return GridValue(grid, stored=x)
     return GridValue(grid, real=quantize_dequantize(x, grid=grid.grid))
-
-
-def _real(tensor: TFLiteTensor) -> Any:
-    """The floats that a constant is, or that its integers stand for."""
-    assert tensor.data is not None
-    return tensor.data if tensor.grid is None else tensor.grid.dequantize(tensor.data)
 
 
 def _decide_shapes(model: TFLiteFile) -> set[str]:

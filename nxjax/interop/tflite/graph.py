@@ -113,6 +113,7 @@ class TFLiteTensor:
         grid: where its values lie, if they are quantized.
         data: its elements, if they are stored in the file.
         variable: it keeps its elements from call to call.
+        places: of a sparse tensor, which element of ``data`` each stored one is.
     """
 
     name: str
@@ -121,6 +122,7 @@ class TFLiteTensor:
     grid: Quantization | None
     data: NDArray | None
     variable: bool
+    places: NDArray | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,6 +136,12 @@ class TFLiteTensor:
             return False
         last = int(dtypes.integer_info(grid.dtype).max)
         return data.size == 0 or int(data.min()) >= -last
+
+    @property
+    def real(self) -> NDArray:
+        """The floats that a constant is, or that its integers stand for."""
+        assert self.data is not None
+        return self.data if self.grid is None else self.grid.dequantize(self.data)
 
     @property
     def trained(self) -> bool:
@@ -269,30 +277,39 @@ def _tensor(model: TFLiteModel, row: dict[str, Any], number: int, names: set[str
     dims = tuple(n if n >= 0 else f"{name}.{i}" for i, n in enumerate(signature))
     if row["is_variable"] and math.prod(shape) > _UNSTORED:
         raise invalid(f"a variable {name!r} that is too large", shape)
-    data = None if dtype.kind == "O" else _stored(model, row, name, dtype, shape)
+    data, places = (None, None) if dtype.kind == "O" else _stored(model, row, name, dtype, shape)
     if data is not None or row["is_variable"]:
         # Parameters and variables go by their names.
         while name in names:
             name = f"{name}:{number}"
         names.add(name)
         dims = shape
-    return TFLiteTensor(name, dtype, dims, _grid(row, name, dtype, shape), data, bool(row["is_variable"]))
+    return TFLiteTensor(name, dtype, dims, _grid(row, name, dtype, shape), data, bool(row["is_variable"]), places)
 
 
-def _stored(model: TFLiteModel, row: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray | None:
+def _stored(
+    model: TFLiteModel, row: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]
+) -> tuple[NDArray | None, NDArray | None]:
+    """The elements of a tensor, and the places of those of a sparse one."""
     if row["sparsity"] is None:
         found = model.content(row["buffer"], name, dtype, shape)
-        return None if found is None else found.reshape(shape)
+        return (None if found is None else found.reshape(shape)), None
     if row["buffer"] >= len(model.buffers):
         raise invalid(f"a tensor {name!r} whose buffer is out of range", row["buffer"])
     stored = model.stored(row["buffer"], name)
     if stored is None or dtypes.bit_width(dtype) < 8 or len(stored) % dtype.itemsize:
         raise invalid(f"a sparse tensor {name!r} without elements", dtype)
-    return _dense(np.frombuffer(stored, dtype), shape, row["sparsity"], name)
+    values = np.frombuffer(stored, dtype)
+    places = _places(values.size, shape, row["sparsity"], name)
+    dense = np.zeros(math.prod(shape), dtype)
+    dense[places] = values
+    return dense.reshape(shape), places
 
 
-def _dense(values: NDArray, shape: tuple[int, ...], sparsity: dict[str, Any], name: str) -> NDArray:
-    """The array of a sparse tensor: levels are walked in the order of the file, blocks within their dimension."""
+def _places(size: int, shape: tuple[int, ...], sparsity: dict[str, Any], name: str) -> NDArray:
+    """Which element of a sparse tensor each stored one is: levels are walked in the order of the file, blocks within
+    their dimension.
+    """
     fail = lambda why: invalid(f"a sparse tensor {name!r} that does not hold together", why)
     order, levels = sparsity["traversal_order"], sparsity["dim_metadata"] or []
     blocks = [] if sparsity["block_map"] is None else [int(b) for b in sparsity["block_map"]]
@@ -322,7 +339,7 @@ def _dense(values: NDArray, shape: tuple[int, ...], sparsity: dict[str, Any], na
             start, stop = ends[at], ends[at + 1]
             if (stop < start).any() or (start < 0).any() or (stop > index.size).any():
                 raise fail("indices that end outside")
-            if (stop - start).sum() > max(values.size, 1):
+            if (stop - start).sum() > max(size, 1):
                 raise fail("more indices than elements")
             rows = np.repeat(np.arange(at.size), stop - start)
             at = np.concatenate([np.arange(a, b) for a, b in zip(start, stop, strict=True)] or [at[:0]])
@@ -332,11 +349,12 @@ def _dense(values: NDArray, shape: tuple[int, ...], sparsity: dict[str, Any], na
     for i, b in enumerate(blocks):
         places[:, b] = places[:, b] * sizes.get(rank + i, 1) + places[:, rank + i]
     spots = tuple(places[:, d] for d in range(rank))
-    if at.size != values.size or any((p < 0).any() or (p >= n).any() for p, n in zip(spots, shape, strict=True)):
-        raise fail(f"{at.size} places for {values.size} elements")
-    dense = np.zeros(shape, values.dtype)
-    dense[spots] = values[at]
-    return dense
+    inside = all((p >= 0).all() and (p < n).all() for p, n in zip(spots, shape, strict=True))
+    if at.size != size or not inside or not np.array_equal(np.sort(at), np.arange(size)):
+        raise fail(f"{at.size} places for {size} elements")
+    found = np.empty(size, np.int64)
+    found[at] = np.ravel_multi_index(spots, shape) if shape else 0
+    return found
 
 
 def _grid(row: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> Quantization | None:

@@ -19,7 +19,7 @@ from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_traced import from_stored, grid_integers
 from nxjax.trace import dtypes
-from nxjax.trace.array import readonly, wrap
+from nxjax.trace.array import as_value, readonly, wrap
 
 
 @final
@@ -105,14 +105,19 @@ class GridValue:
         return f"GridValue({self.type})"
 
 
-def parameter(tensor: TFLiteTensor, x: Any) -> GridValue:
-    """Real numbers on the grid of a stored tensor, with the derivative of ``x`` within its ends.
+def parameter(tensor: TFLiteTensor, x: Any) -> Any:
+    """Real numbers as the file can store them, in ``tensor``: on its grid, with the derivative of ``x`` within its ends.
 
-    What `TFLiteFunction.save` writes are the stored integers of this.
+    A sparse tensor keeps what it does not store. `TFLiteFunction.save` writes what this is.
     """
     q = tensor.grid
-    assert q is not None
-    x = x.astype(jnp.float32)
+    x = as_value(x, tensor.name).astype(tensor.dtype if q is None else jnp.float32)
+    if tensor.places is not None:
+        kept = np.zeros(tensor.shape, np.bool_)
+        kept.reshape(-1)[tensor.places] = True
+        x = jnp.where(constant(kept), x, constant(tensor.real))
+    if q is None:
+        return x
     if tensor.symmetric:
         scale = constant(np.broadcast_to(q.spread(q.scales, x.ndim), q.scale_shape(x.ndim)))
         real = quantize_weight(x, scale, dtype=q.dtype)

@@ -150,9 +150,10 @@ class TFLiteWalker:
         if tensor.data is None:
             raise invalid("a value is used before it is made", tensor.name)
         given = self.params.get(tensor.name)
-        if tensor.grid is None:
-            return value(tensor.data) if given is None else given
-        return GridValue(tensor.grid, stored=value(tensor.data), tensor=tensor) if given is None else parameter(tensor, given)
+        if given is not None:
+            return parameter(tensor, given)
+        stored = value(tensor.data)
+        return stored if tensor.grid is None else GridValue(tensor.grid, stored=stored, tensor=tensor)
 
     def apply(self, scope: TFLiteScope, node: TFLiteNode, xs: Sequence[Any]) -> Sequence[Any]:
         """The results of one operator."""

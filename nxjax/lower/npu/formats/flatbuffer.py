@@ -306,3 +306,56 @@ def read(schema: Schema, root: str, data: bytes | memoryview, identifier: bytes,
             expected=f"{identifier.decode()!r} at byte 4" if identifier else "a FlatBuffer",
         )
     return reader.object(root, reader.follow(0))
+
+
+@final
+@dataclass(frozen=True)
+class Place:
+    """Where an object lies in a FlatBuffer, for changing some of its bytes and keeping all others.
+
+    Attributes:
+        kind: as in a schema.
+        position: of its first byte: of a scalar itself, of a vector's length, of a table's link to its fields.
+    """
+
+    reader: _Reader
+    kind: str
+    position: int
+
+    def field(self, name: str) -> Place | None:
+        """A field of a table; None where it is absent."""
+        (f,) = (f for f in self.reader.schema.tables[self.kind] if f.name == name)
+        vtable = self.position - self.reader.number("i32", self.position)
+        place = self.reader.place(vtable, self.reader.number("u16", vtable), f.slot)
+        if not place:
+            return None
+        at = self.position + place
+        return Place(self.reader, f.kind, at if f.kind in _SCALARS else self.reader.follow(at))
+
+    def items(self) -> list[Place]:
+        """The tables of a vector of tables."""
+        start, count = self.reader.span(self.position, 4)
+        at = range(start, start + 4 * count, 4)
+        return [Place(self.reader, self.kind[1:-1], self.reader.follow(i)) for i in at]
+
+    def number(self) -> Any:
+        """The value of a scalar."""
+        return self.reader.number(self.kind, self.position)
+
+    def span(self) -> tuple[int, int]:
+        """Where the elements of a byte vector begin and end."""
+        start, count = self.reader.span(self.position, 1)
+        return start, start + count
+
+
+def root_of(schema: Schema, root: str, data: bytes | memoryview) -> Place:
+    """The place of the root table.
+
+    >>> schema = Schema("Point: x:i32 y:i32=7", {})
+    >>> data = write(schema, "Point", {"x": 3}, b"PNT1")
+    >>> point = root_of(schema, "Point", data)
+    >>> point.field("x").number(), point.field("y")
+    (3, None)
+    """
+    reader = _Reader(schema, memoryview(data).cast("B"), "file")
+    return Place(reader, root, reader.follow(0))

@@ -58,7 +58,7 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
         buffer = 0
         if t.data is not None:
             buffer = len(buffers)
-            buffers.append({"data": _packed(t.data)})
+            buffers.append({"data": packed(t.data)})
         rows.append(_tensor(t, name, buffer))
 
     codes: dict[tuple[str, int], int] = {}
@@ -129,7 +129,7 @@ def _grid(grid: Grid) -> dict[str, Any]:
     return {"scale": scales, "zero_point": zeros, "quantized_dimension": grid.axis or 0}
 
 
-def _packed(data: NDArray) -> memoryview:
+def packed(data: NDArray) -> memoryview:
     """The stored bytes of a constant: little-endian, 4-bit integers two to a byte, the first in the low half."""
     data = np.ascontiguousarray(data)
     if dtypes.bit_width(data.dtype) == 4:
