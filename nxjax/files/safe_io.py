@@ -138,7 +138,7 @@ def is_dead(process: int) -> bool:
 
 
 def write(path: str | os.PathLike[str], *data: bytes | memoryview) -> None:
-    """Put ``data``, one part behind the other, at ``path``; a failure, or a crash at any moment, leaves what was there before.
+    """Put parts of a file at ``path``; a failure, or a crash at any moment, leaves what was there before.
 
     Raises:
         OSError: the disk is full, the folder is not there, or the like.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +21,14 @@ from nxjax.trace.array import DeviceArray, as_value, wrap
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
+
+_ATTRIBUTES: Final = {"parameters": "params", "state": "state"}
+_FAMILIES: Final = (("floats", dtypes.FLOAT), ("whole numbers", dtypes.INTEGER), ("complex numbers", dtypes.COMPLEX))
+
+
+def _family(x: Any) -> str:
+    dtype = np.dtype(np.float32) if isinstance(x, QArray) else getattr(x, "dtype", None) or np.asarray(x).dtype
+    return next((name for name, members in _FAMILIES if dtype in members), str(dtype))
 
 
 class ImportedFunction(ABC):
@@ -68,9 +76,9 @@ class ImportedFunction(ABC):
         return "\n".join([*lines, "", "Returns:", *first, *(f"    {p}" for p in self.outputs)])
 
     def float_params(self) -> dict[str, Array]:
-        """The parameters as real numbers, for a training loop: those that the file stores as integers, too.
+        """The parameters as real numbers, to train them: those that the file stores as integers, too.
 
-        In a call they are put on the file's grids, with straight-through derivatives; ``save`` writes the same integers.
+        In a call these are put on the file's grids, with straight-through derivatives. ``save`` writes the same.
         """
         return {k: float_leaf(v) for k, v in self.params.items()}
 
@@ -106,7 +114,6 @@ class ImportedFunction(ABC):
     def _tree(self, rest: list[Any], what: str, own: Mapping[str, Array | QArray]) -> Mapping[str, Any]:
         """The next argument, which holds arrays by the names of ``own``."""
         given = rest.pop(0) if rest else None
-        attribute = "params" if what == "parameters" else "state"
         if not isinstance(given, Mapping):
             which = "first" if what == "parameters" or self._closed else "second"
             shown = [*([] if self._closed else ["f.params"]), *(["f.state"] if self.state is not None else []), "x"]
@@ -117,19 +124,39 @@ class ImportedFunction(ABC):
                 expected="a dict of arrays by name",
                 fix=f"call it as f({', '.join(shown)}){closed}",
             )
-        if given is own:
-            return given
+        if given is not own:
+            self._check(what, given, own)
+        return given
+
+    def _check(self, what: str, given: Mapping[str, Any], own: Mapping[str, Array | QArray]) -> None:
+        """Names and shapes are those of ``own``."""
         if given.keys() != own.keys():
-            other = sorted(given.keys() ^ own.keys())
+            other = sorted(map(str, given.keys() ^ own.keys()))
             raise ParameterError(
                 f"{self.__name__}: other {what} than the file's",
                 got=", ".join(other[:5]),
-                expected=f"those of .{attribute}",
+                expected=f"those of .{_ATTRIBUTES[what]}",
             )
         for k, v in given.items():
             if np.shape(v) != own[k].shape:
                 raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].shape)
-        return given
+
+    def _changed(self, what: str, given: Any, own: Mapping[str, Array | QArray] | None) -> dict[str, Any]:
+        """What is to be saved and is not what the file has: floats for floats, whole numbers for whole numbers."""
+        if given is None or given is own:
+            return {}
+        if not isinstance(given, Mapping):
+            raise ParameterError(
+                f"{self.__name__}: save takes the {what} by name",
+                got=type(given).__name__,
+                expected=f"a dict of arrays, as .{_ATTRIBUTES[what]}",
+            )
+        own = own or {}
+        self._check(what, given, own)
+        for k, v in given.items():
+            if (got := _family(v)) != (expected := _family(own[k])):
+                raise DtypeError(f"{self.__name__}: {k} cannot be saved", got=got, expected=expected)
+        return {k: v for k, v in given.items() if v is not own[k]}
 
     def _values(self, args: list[Any], named: Mapping[str, Any]) -> list[Any]:
         """The arguments in the order of the file, each of the type that it says."""

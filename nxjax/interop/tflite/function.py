@@ -14,15 +14,16 @@ from nxjax.interop.graphs.mapped import mapped
 from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.tflite import rules
 from nxjax.interop.tflite.graph import Quantization, TFLiteFile, TFLiteSignature, TFLiteTensor, invalid, read
-from nxjax.interop.tflite.held import GridValue
+from nxjax.interop.tflite.held import GridValue, parameter
+from nxjax.interop.tflite.save import save
 from nxjax.interop.tflite.variables import first_state
 from nxjax.interop.tflite.walk import QUANTIZED, RULES, TFLiteScope, TFLiteWalker
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.runtime import enable_x64
-from nxjax.trace import dtypes
 from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 
+NDArray = np.ndarray[Any, Any]
 assert rules.__all__  # the rules are registered by being imported
 
 
@@ -46,6 +47,7 @@ class TFLiteFunction(ImportedFunction):
 
     def __init__(
         self,
+        data: NDArray,
         model: TFLiteFile,
         signature: TFLiteSignature,
         constants: Mapping[str, Any],
@@ -55,7 +57,7 @@ class TFLiteFunction(ImportedFunction):
         closed: bool,
     ) -> None:
         graph = model.graphs[signature.graph]
-        self._model, self._graph, self._seed, self._real = model, graph, seed, real
+        self._data, self._model, self._graph, self._seed, self._real = data, model, graph, seed, real
         names = {i: name for name, i in signature.inputs}
         known = [names.get(i, graph.tensors[i].name) for i in graph.inputs]
         for k in (*constants, *shapes):
@@ -97,6 +99,46 @@ class TFLiteFunction(ImportedFunction):
         made = TFLiteScope(walker, self._graph).run(placed, self._outputs)
         after = None if state is None else {k: self._given(walker.state[k]) for k in state}
         return after, tuple(map(self._given, made))
+
+    @api_boundary
+    def save(self, path: str | Path, params: Mapping[str, Any] | None = None) -> None:
+        """Write the model to a TFLite file again, with other parameters: all else of the file stays as it is.
+
+        A tensor that the file stores in whole numbers is stored so again, on the grid that it has there. So LiteRT
+        computes with the file what this function computes with ``params``. Elements that a sparse tensor does not
+        store stay as they are.
+
+        Args:
+            params: as in a call; by default those of the file, which gives the same bytes.
+
+        Raises:
+            ParameterError: other parameters than the file's, or numbers that are not finite for whole ones.
+            ShapeError, DtypeError: one has another shape, or holds no floats.
+            OSError: the file cannot be written.
+
+        >>> import tempfile
+        >>> w, x = np.float32([[1, 2], [3, 4]]), np.ones((1, 2), np.float32)
+        >>> f = nx.interop.from_tflite(nx.compile(lambda x: x @ w, target="tflite")(x).bytes)
+        >>> path = tempfile.mkdtemp() + "/doubled.tflite"
+        >>> f.save(path, {k: 2 * v for k, v in f.params.items()})
+        >>> nx.interop.from_tflite(path, closed=True)(x).tolist()
+        [[8.0, 12.0]]
+        """
+        changed = self._changed("parameters", params, self.params)
+        with enable_x64():
+            elements = {k: self._elements(self._tensors[k], v) for k, v in changed.items()}
+        save(Path(path), memoryview(self._data), self._model, elements)
+
+    def _elements(self, tensor: TFLiteTensor, x: Any) -> NDArray:
+        """A parameter as the file stores it."""
+        made = parameter(tensor, x)
+        if tensor.grid is None:
+            return np.asarray(made)
+        if not np.isfinite(np.asarray(x)).all():
+            raise ParameterError(
+                f"{self.__name__}: {tensor.name} cannot be stored as {tensor.dtype}", got="NaN or infinity"
+            )
+        return np.asarray(made.stored)
 
 
 def _on_grid(grid: Quantization | None, x: Any) -> Any:
@@ -166,19 +208,21 @@ def from_tflite(
     if io not in ("file", "float"):
         raise ParameterError("from_tflite: io", got=io, expected="'file' or 'float'")
     if isinstance(model, (str, Path)):
-        data: Any = mapped(Path(model))
+        data = mapped(Path(model))
     else:
         try:
-            data = bytes(memoryview(model))
+            data = np.frombuffer(bytes(memoryview(model)), np.uint8)
         except TypeError:
             raise ParameterError(
                 "from_tflite: not a model", got=type(model).__name__, expected="a path, or the bytes of a file"
             ) from None
     try:
-        file = read(data)
+        file = read(data.data)
     except RecursionError as e:
         raise InvalidFileError("from_tflite: the model is nested too deeply") from e
-    return TFLiteFunction(file, _chosen(file, signature), constants or {}, shapes or {}, io == "float", seed, closed)
+    return TFLiteFunction(
+        data, file, _chosen(file, signature), constants or {}, shapes or {}, io == "float", seed, closed
+    )
 
 
 def _chosen(file: TFLiteFile, key: str | None) -> TFLiteSignature:

@@ -106,7 +106,7 @@ class GridValue:
 
 
 def parameter(tensor: TFLiteTensor, x: Any) -> Any:
-    """Real numbers as the file can store them, in ``tensor``: on its grid, with the derivative of ``x`` within its ends.
+    """Real numbers as ``tensor`` can store them: on its grid, with the derivative of ``x`` within its ends.
 
     A sparse tensor keeps what it does not store. `TFLiteFunction.save` writes what this is.
     """

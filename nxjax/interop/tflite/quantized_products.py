@@ -1,8 +1,8 @@
 """Rules of convolutions and matrix products of values on grids, and of floats with stored weights.
 
 Where weights and biases are parameters, which are real numbers on the file's grids, the operator is nxjax's qconv, qdot
-or qmatmul. Weights with a zero point, or at the end of their range that is one too long, are
-multiplied as the integers that they are.
+or qmatmul. Weights with a zero point, or at the end of their range that is one too long, are multiplied as the integers
+that they are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A TFLite file written again with other constants: the same bytes but for the elements of its tensors.
 
-Elements are put where the old ones lie, so what this file knows nothing of stays: metadata, signatures, options of custom
-operators. Tensors that share a buffer and are to differ get buffers of their own. Then the root table, and the list of
-buffers, are written again in front of all others, since offsets in a FlatBuffer point forward.
+Elements are put where the old ones lie, so all else stays: metadata, signatures, options of custom operators. Tensors
+that share a buffer and are to differ get buffers of their own. Then the root table and the list of buffers are written
+again in front of the old file, since offsets in a FlatBuffer point forward.
 """
 
 from __future__ import annotations
