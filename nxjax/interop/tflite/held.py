@@ -124,7 +124,7 @@ def parameter(tensor: TFLiteTensor, x: Any) -> Any:
     elif q.per_tensor and dtypes.bit_width(q.dtype) <= 16:
         real = quantize_dequantize(x, grid=q.grid)
     else:
-        real = straight_through(lambda v: GridValue(q, stored=_rounded(q, v, REVERSIBLE)).real, lambda v: v, x)
+        real = straight_through(lambda v: GridValue(q, stored=_rounded(q, v, REVERSIBLE - 1)).real, lambda v: v, x)
     return GridValue(q, real=real, tensor=tensor)
 
 

@@ -91,10 +91,10 @@ class _Patched:
 
     def place(self, span: Span, users: Sequence[tuple[Place | None, memoryview | None]], alone: bool) -> None:
         """New bytes where the old ones are if nobody needs these, else in a new buffer."""
-        free = alone and all(new is not None for _, new in users)
-        for at, new in users:
-            if new is None or new == self.data[span[0] : span[1]]:
-                continue
+        old = self.data[span[0] : span[1]]
+        changed = [(at, new) for at, new in users if new is not None and new != old]
+        free = alone and len(changed) == len(users)
+        for at, new in changed:
             if new.nbytes != span[1] - span[0] or at is None:
                 raise invalid("a constant whose bytes are not its own", span)
             if free and self.patches.setdefault(span[0], new) == new:
