@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from nxjax import custom_jvp, jvp
 from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
@@ -97,3 +98,14 @@ def applied(door: str, kind: str, node: object, xs: Sequence[Any], rule: Callabl
 def _shown(node: object, xs: Sequence[Any]) -> str:
     types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
     return f"{node}({types})"
+
+
+def straight_through(exact: Callable[..., Any], smooth: Callable[..., Any], *xs: Any) -> Any:
+    """``exact(*xs)`` with the derivative of ``smooth``."""
+    run = custom_jvp(exact)
+
+    def rule(primals: Any, tangents: Any) -> Any:
+        return run(*primals), jvp(smooth, primals, tangents)[1]
+
+    run.defjvp(rule)
+    return run(*xs)

@@ -21,6 +21,7 @@ from nxjax.interop.onnx.walk import RULES, OnnxWalker
 from nxjax.interop.onnx.wire import without_elements
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.qarray import QArray, float_leaf
+from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import api_boundary
 
@@ -84,10 +85,13 @@ class OnnxFunction(ImportedFunction):
     def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         if not self._on_grids:
             return self._walk(params, state, *xs)
-        whole = frozenset(k for k, v in params.items() if isinstance(v, QArray))
-        grids = {id(params[k]): self._stored[k].grid for k in whole}
-        walk = partial(self._walk, whole=whole)
-        return PlannedCall(walk, (dict(params), state, *xs), {}, (0,)).quantized_as_named(lambda x: grids[id(x)])
+        on_grids = frozenset(k for k, v in params.items() if isinstance(v, QArray))
+        # Biases are rounded before the plan is made, which is of their real numbers.
+        biases = {k: s.value(params[k], False).real for k, s in self._stored.items() if s.is_bias}
+        grids = {id(params[k]): self._stored[k].grid for k in on_grids}
+        walk = partial(self._walk, whole=on_grids | biases.keys())
+        every = ({**params, **biases}, state, *xs)
+        return PlannedCall(walk, every, {}, (0,)).quantized_as_named(lambda x: grids[id(x)])
 
     def _walk(
         self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any, whole: frozenset[str] = frozenset()
@@ -111,8 +115,8 @@ class OnnxFunction(ImportedFunction):
             params: as in a call; by default those of the file.
 
         Raises:
-            ParameterError: other parameters than the file's.
-            ShapeError: one has another shape.
+            ParameterError: other parameters than the file's, or numbers that are not finite for whole ones.
+            ShapeError, DtypeError: one has another shape, or holds no floats.
             OSError: the file cannot be written.
 
         >>> from onnx import helper
@@ -126,12 +130,15 @@ class OnnxFunction(ImportedFunction):
         >>> nx.interop.from_onnx(path).params["w"].tolist()
         [6.0]
         """
-        given = self.params if params is None else self._tree([params], "parameters", self.params)
         stored = self._model.graph.initializers
         changed: dict[str, Any] = {}
-        for k, v in given.items():
-            if v is not self.params[k]:
+        with enable_x64():
+            for k, v in self._changed("parameters", params, self.params).items():
                 held = self._stored.get(k)
+                if held is not None and not np.isfinite(np.asarray(v)).all():
+                    raise ParameterError(
+                        f"{self.__name__}: {k} cannot be stored as {held.dtype}", got="NaN or infinity"
+                    )
                 changed[k] = np.asarray(v).astype(stored[k].dtype) if held is None else held.written(v)
         save(Path(path), self._proto, self._elements, stored, changed)
 

@@ -14,10 +14,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import straight_through
 from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_traced import grid_integers
-from nxjax.quant.qarray import QArray
+from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, as_value, readonly, wrap
 from nxjax.trace.core import Array
@@ -31,6 +33,8 @@ _GRIDS: Final[dict[Any, tuple[Any, int]]] = {
     dtypes.int16: (dtypes.int16, 0),
     dtypes.uint16: (dtypes.int16, 32768),
 }
+# The largest stored integer whose real value in float32 leads back to it.
+REVERSIBLE: Final = 1 << 22
 # Storage of weights that are symmetric, by the dtype of a file.
 _WEIGHTS: Final[dict[Any, Any]] = {
     dtypes.int8: dtypes.int8,
@@ -145,14 +149,30 @@ class StoredParameter:
         one = self.scale.size == 1 and isinstance(self.initial, QArray) and self.initial.dtype == dtypes.int8
         return Grid(dtypes.int8, float(self.scale.reshape(()))) if one else None
 
+    @property
+    def is_bias(self) -> bool:
+        """Whether it is stored in 32 bits."""
+        return not isinstance(self.initial, QArray)
+
     def value(self, x: Any, whole: bool) -> OnGrid:
-        """A parameter, given as the real numbers ``x``, on the grid; ``whole`` if it came as whole numbers."""
-        if not whole and isinstance(self.initial, QArray):
-            if self.grid is not None:
-                x = quantize_dequantize(x, grid=self.grid)
-            else:
-                x = quantize_weight(x, as_value(self.initial.scale, "from_onnx"), dtype=self.initial.dtype)
+        """A parameter, given as the real numbers ``x``, on the grid; ``whole`` if that is where they are."""
+        if whole:
+            return OnGrid(x, self.scale, self.zero, self.axis, self.dtype)
+        if self.is_bias:
+            x = straight_through(self._nearest, lambda v: v, as_value(x, "from_onnx"))
+        elif self.grid is not None:
+            # Weights end at the same distance on both sides of 0.
+            last = self.grid.bounds[1]
+            x = quantize_dequantize(jnp.clip(x, -last, last), grid=self.grid)
+        else:
+            x = quantize_weight(x, as_value(self.initial.scale, "from_onnx"), dtype=self.initial.dtype)
         return OnGrid(x, self.scale, self.zero, self.axis, self.dtype)
+
+    def _nearest(self, x: Any) -> Any:
+        """The real numbers of the nearest whole ones, as far from 0 as these lead back to them."""
+        scale = self.spread(self.scale)
+        steps = jnp.round(x.astype(jnp.float64) / wrap(readonly(scale.astype(np.float64))))
+        return jnp.clip(steps, -REVERSIBLE, REVERSIBLE).astype(jnp.float32) * wrap(readonly(scale))
 
     def written(self, x: Any) -> NDArray:
         """The tensor for the file, of a parameter: a `QArray`, or real numbers."""
@@ -162,7 +182,8 @@ class StoredParameter:
         if same and np.array_equal(np.asarray(x.scale), np.asarray(own.scale)):
             whole = np.asarray(x.values).astype(np.int64)
         else:
-            whole = np.rint(np.asarray(x, np.float64) / self.spread(self.scale).astype(np.float64)).astype(np.int64)
+            real = np.asarray(self.value(as_value(float_leaf(x)).astype(jnp.float32), False).real, np.float64)
+            whole = np.rint(real / self.spread(self.scale).astype(np.float64)).astype(np.int64)
         info = dtypes.integer_info(self.dtype)
         return np.clip(whole + zero, int(info.min), int(info.max)).astype(self.dtype)
 

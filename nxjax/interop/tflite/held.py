@@ -11,9 +11,9 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax import custom_jvp, jvp, lax
+from nxjax import lax
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused, concrete
+from nxjax.interop.graphs.values import Refused, concrete, straight_through
 from nxjax.interop.tflite.graph import REVERSIBLE, Quantization, TFLiteTensor, invalid
 from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid
@@ -140,17 +140,6 @@ def _rounded(q: Quantization, x: Any, most: int) -> Any:
 def whole(function: Callable[[Any], Any], x: Any) -> Any:
     """``function`` of real numbers, which gives integers and so has no derivative."""
     return function(lax.stop_gradient(x))
-
-
-def straight_through(exact: Callable[..., Any], smooth: Callable[..., Any], *xs: Any) -> Any:
-    """``exact(*xs)`` with the derivative of ``smooth``."""
-    run = custom_jvp(exact)
-
-    def rule(primals: Any, tangents: Any) -> Any:
-        return run(*primals), jvp(smooth, primals, tangents)[1]
-
-    run.defjvp(rule)
-    return run(*xs)
 
 
 def grid_of(tensor: TFLiteTensor | None) -> Quantization:

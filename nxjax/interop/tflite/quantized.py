@@ -14,9 +14,9 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused
+from nxjax.interop.graphs.values import Refused, straight_through
 from nxjax.interop.tflite.graph import Quantization, TFLiteNode
-from nxjax.interop.tflite.held import GridValue, constant, grid_of, straight_through
+from nxjax.interop.tflite.held import GridValue, constant, grid_of
 from nxjax.interop.tflite.products import edges
 from nxjax.interop.tflite.reductions import along
 from nxjax.interop.tflite.shapes import ints, to_batch, widths

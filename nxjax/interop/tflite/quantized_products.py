@@ -15,10 +15,10 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused
+from nxjax.interop.graphs.values import Refused, straight_through
 from nxjax.interop.tflite.elementwise import activated
 from nxjax.interop.tflite.graph import TFLiteNode
-from nxjax.interop.tflite.held import GridValue, constant, grid_of, straight_through
+from nxjax.interop.tflite.held import GridValue, constant, grid_of
 from nxjax.interop.tflite.products import convolution, rows_of, transposed
 from nxjax.interop.tflite.quantized import DOUBLE, clamp, on_stored, value_of
 from nxjax.interop.tflite.shapes import ints

@@ -161,6 +161,28 @@ def test_parameters_may_come_as_floats_and_have_derivatives():
     assert all(np.isfinite(g).all() and np.abs(g).max() > 0 for g in grads.values())
 
 
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_written_file_computes_what_was_trained(per_channel: bool, tmp_path: Path):
+    """Float masters between the integers, on halves between two, and beyond the ends of the grids."""
+    f = nx.interop.from_onnx(qdq(np.int8, per_channel).SerializeToString())
+    floats = f.float_params()
+    step = nx.jit(nx.value_and_grad(lambda p: ((f(p, X) - 1) ** 2).mean()))
+    for _ in range(3):
+        _, grads = step(floats)
+        floats = {k: v - 0.01 * grads[k] for k, v in floats.items()}
+    scale = np.asarray(numpy_helper.to_array(f._proto.graph.initializer[5])).reshape(-1, 1, 1, 1)  # pyright: ignore
+    halves = np.asarray(floats["w"]).copy()
+    halves[:, 0] = (RNG.integers(-140, 140, halves[:, 0].shape) + np.float32(0.5)) * scale[..., 0]
+    floats = {**floats, "w": jnp.asarray(halves)}
+    f.save(tmp_path / "tuned.onnx", floats)
+    g = nx.interop.from_onnx(tmp_path / "tuned.onnx")
+    assert g.params.keys() == f.params.keys() and isinstance(g.params["w"], QArray)
+    np.testing.assert_array_equal(g(g.params, X), f(floats, X))
+    np.testing.assert_array_equal(g(g.float_params(), X), f(floats, X))
+    with pytest.raises(ParameterError, match="w cannot be stored as int8"):
+        f.save(tmp_path / "tuned.onnx", {**floats, "w": floats["w"] * jnp.nan})
+
+
 def test_files_come_back_as_they_were(tmp_path: Path):
     file = qdq(np.uint8, True)
     f = nx.interop.from_onnx(file.SerializeToString())

@@ -139,7 +139,7 @@ def test_random_numbers_are_drawn():
 
 
 def test_a_sparse_weight_is_read_as_the_whole_array():
-    from nxjax.interop.tflite.graph import _dense
+    from nxjax.interop.tflite.graph import _places
 
     dense = np.array([[1, 0, 0, 2], [0, 0, 0, 0], [3, 4, 0, 0]], np.float32)
     rows = {"format": 0, "dense_size": 3, "array_segments": None, "array_indices": None}
@@ -148,9 +148,15 @@ def test_a_sparse_weight_is_read_as_the_whole_array():
         "array_indices": ("Uint8Vector", {"values": np.uint8([0, 3, 0, 1])}),
     }  # fmt: skip
     sparsity = {"traversal_order": np.int32([0, 1]), "block_map": None, "dim_metadata": [rows, columns]}
-    np.testing.assert_array_equal(_dense(np.float32([1, 2, 3, 4]), (3, 4), sparsity, "w"), dense)
+    found = np.zeros((3, 4), np.float32)
+    found.reshape(-1)[_places(4, (3, 4), sparsity, "w")] = [1, 2, 3, 4]
+    np.testing.assert_array_equal(found, dense)
     with pytest.raises(nx.errors.InvalidFileError):
-        _dense(np.float32([1, 2, 3]), (3, 4), sparsity, "w")
+        _places(3, (3, 4), sparsity, "w")
+    columns["array_segments"][1]["values"] = np.int32([1, 3, 3, 5])
+    columns["array_indices"][1]["values"] = np.uint8([0, 3, 0, 1, 2])
+    with pytest.raises(nx.errors.InvalidFileError):
+        _places(4, (3, 4), sparsity, "w")
 
 
 def test_texts_are_refused():
