@@ -6,11 +6,13 @@ process waiting, and no more bytes than the reader says.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -137,8 +139,36 @@ def is_dead(process: int) -> bool:
     return False
 
 
-def write(path: str | os.PathLike[str], *data: bytes | memoryview) -> None:
-    """Put parts of a file at ``path``; a failure, or a crash at any moment, leaves what was there before.
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A file to write to, which is at ``path`` afterwards; a failure, or a crash, leaves what was there before.
+
+    Raises:
+        OSError: the disk is full, the folder is not there, or the like.
+
+    >>> import tempfile
+    >>> place = os.path.join(tempfile.mkdtemp(), "numbers.bin")
+    >>> with replacing(place) as file:
+    ...     _ = file.write(b"one")
+    >>> Path(place).read_bytes()
+    b'one'
+    """
+    target = Path(path)
+    # Not of `tempfile`, whose files are readable by their owner only.
+    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    try:
+        with open(temporary, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Put ``data`` at ``path``; a failure, or a crash at any moment, leaves what was there before.
 
     Raises:
         OSError: the disk is full, the folder is not there, or the like.
@@ -148,16 +178,5 @@ def write(path: str | os.PathLike[str], *data: bytes | memoryview) -> None:
     >>> write(place, b"one"), write(place, b"two"), Path(place).read_bytes()
     (None, None, b'two')
     """
-    target = Path(path)
-    # Not of `tempfile`, whose files are readable by their owner only.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
-    try:
-        with open(temporary, "xb") as file:
-            for part in data:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    with replacing(path) as file:
+        file.write(data)

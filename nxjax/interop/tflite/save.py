@@ -41,7 +41,10 @@ def save(path: Path, data: memoryview, model: TFLiteFile, changed: Mapping[str, 
     Raises:
         ParameterError: the file would be larger than one without tensors behind its tables can be.
     """
-    safe_io.write(path, *_Patched(data, model, changed).parts())
+    patched = _Patched(data, model, changed)
+    with safe_io.replacing(path) as file:
+        for part in patched.parts():
+            file.write(part)
 
 
 @final

@@ -104,13 +104,18 @@ class _Archive:
             _invalid("a version of the format that nxjax does not know", f"{version}, not {_SCHEMA}")
         module = held["graph_module"]
         graph, signature = module["graph"], module["signature"]
-        arrays = {**self._tensors("weights"), **self._tensors("constants")}
+        # A parameter of several names is called by its first one.
+        names: dict[str, str] = {}
+        weights = self._tensors("weights", names)
+        saved = dict(names)
+        arrays = {**weights, **self._tensors("constants", names)}
         kinds: list[tuple[str, str]] = []
         ports: list[Any] = []
         for spec in signature["input_specs"]:
             ((kind, content),) = spec.items()
             if kind in _KINDS:
-                kinds.append((_KINDS[kind], str(content[f"{kind}_name"])))
+                given = str(content[f"{kind}_name"])
+                kinds.append((_KINDS[kind], names.get(given, given)))
                 if kinds[-1][1] not in arrays:
                     _invalid("a tensor of the graph is not in the file", kinds[-1][1])
             elif kind == "user_input":
@@ -132,7 +137,7 @@ class _Archive:
                 outputs.append(port if isinstance(port, ValueInfo) else ValueInfo(repr(port), None, None, False))
             else:
                 raise Refused("from_torch: a result that nxjax cannot give", got=kind)
-        used = {k for kind, k in kinds if kind != USER}
+        used = {k for kind, k in kinds if kind != USER} | set(saved.values())
         made = _graph(graph, 0)
         if len(made.inputs) != len(kinds) or len(made.outputs) != len(written) + len(outputs):
             _invalid("inputs or results of the graph are not those of its signature", len(made.inputs))
@@ -147,6 +152,7 @@ class _Archive:
         return TorchProgram(
             name, made, tuple(kinds), tuple(ports), tuple(written), tuple(outputs), given, results,
             {k: wrap(v) for k, v in arrays.items() if k in used}, ranges, tuple(call.get("forward_arg_names") or ()),
+            saved, lambda data=self._data: data.data,
         )  # fmt: skip
 
     def _json(self, name: str) -> Any:
@@ -154,11 +160,15 @@ class _Archive:
             _invalid("a graph that is too large", f"{self._archive.size(name)} bytes")
         return safe_io.parsed(self._archive.text(name))
 
-    def _tensors(self, kind: str) -> dict[str, NDArray]:
+    def _tensors(self, kind: str, names: dict[str, str]) -> dict[str, NDArray]:
+        """The tensors of one kind; ``names`` gets all names, and the first of those that a tensor has."""
         config = f"data/{kind}/model_{kind}_config.json"
         if config not in self._names:
             return {}
-        return {str(k): self._tensor(kind, str(k), v) for k, v in self._json(config)["config"].items()}
+        rows, first = self._json(config)["config"], dict[str, str]()
+        for k, row in rows.items():
+            names[str(k)] = first.setdefault(json.dumps([row["path_name"], row["tensor_meta"]]), str(k))
+        return {str(k): self._tensor(kind, str(k), v) for k, v in rows.items() if names[str(k)] == k}
 
     def _tensor(self, kind: str, name: str, row: Mapping[str, Any]) -> NDArray:
         if row["use_pickle"] or row["tensor_meta"] is None:

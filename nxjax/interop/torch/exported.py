@@ -7,6 +7,7 @@ With `to_torch`, the only files that import torch, inside functions. An exported
 from __future__ import annotations
 
 import inspect
+import io
 import re
 import sys
 import warnings
@@ -253,10 +254,20 @@ class _Reader:
         if missing:
             raise LoweringError("from_torch: tensors of the program are not in it", got=", ".join(missing))
         spec = ep.call_spec
+        saved = {k: first[id(v)] for k, v in ep.state_dict.items()}
+        arrays = {k: array_of(tensors[k]) for k in dict.fromkeys([*wanted, *saved.values()])}
         return TorchProgram(
-            name, graph, kinds, ports, written, outs, container(spec.in_spec), container(spec.out_spec),
-            {k: array_of(tensors[k]) for k in wanted}, self.ranges(), self.names(),
+            name, graph, kinds, ports, written, outs, container(spec.in_spec), container(spec.out_spec), arrays,
+            self.ranges(), self.names(), saved, self.whole,
         )  # fmt: skip
+
+    def whole(self) -> memoryview:
+        """The program as a file."""
+        file = io.BytesIO()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            self.torch.export.save(self.exported, file)
+        return file.getbuffer()
 
     def names(self) -> tuple[str, ...]:
         calls = [c for c in self.exported.module_call_graph if not c.fqn and c.signature is not None]

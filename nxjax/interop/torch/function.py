@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
+
+import numpy as np
 
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.files import safe_io
 from nxjax.interop.graphs.function import ImportedFunction
 from nxjax.interop.graphs.values import NeedsValue, ValueInfo
 from nxjax.interop.torch import rules
 from nxjax.interop.torch.archive import read_program
-from nxjax.interop.torch.exported import array_of, is_tensor, program_of
+from nxjax.interop.torch.exported import array_of, is_tensor, package, program_of, tensor_of
 from nxjax.interop.torch.graph import BUFFER, PARAMETER, USER, NodeRef, TorchProgram, evaluated
+from nxjax.interop.torch.save import write_program, write_safetensors, write_state
 from nxjax.interop.torch.walk import RULES, TorchWalker
 from nxjax.runtime import enable_x64
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.boundary import api_boundary
 
+_WRITERS: Final = {".pt": write_state, ".pth": write_state, ".safetensors": write_safetensors}
 assert rules.__all__  # the rules are registered by being imported
 
 
@@ -147,6 +152,86 @@ class TorchFunction(ImportedFunction):
             if not low <= n <= high:
                 raise ShapeError(f"{self.__name__}: size {k}", got=n, expected=f"{low:g} to {high:g}, as exported")
         return found
+
+    @api_boundary
+    def save(
+        self, path: str | Path, params: Mapping[str, Any] | None = None, state: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write the model to a file again, with other parameters and buffers, under the module's names.
+
+        Args:
+            path: ``.pt2``: the program, as `torch.export.save` writes it. ``.pt`` or ``.pth``: the state dict, as
+                ``torch.save(module.state_dict(), path)`` writes it. ``.safetensors``: the same tensors. PyTorch is
+                needed for none of them, but for the program of a module that did not come from a file.
+            params, state: as in a call; by default those of the module.
+
+        Raises:
+            ParameterError: other parameters than the module's, or another kind of file.
+            ShapeError, DtypeError: one has another shape, or no elements of the same kind.
+            OSError: the file cannot be written.
+
+        >>> import tempfile, torch
+        >>> f = nx.interop.from_torch(torch.nn.Linear(2, 1), (torch.ones(3, 2),))
+        >>> path = tempfile.mkdtemp() + "/doubled.pt2"
+        >>> f.save(path, {k: 2 * v for k, v in f.params.items()})
+        >>> bool((nx.interop.from_torch(path).params["bias"] == 2 * f.params["bias"]).all())
+        True
+        """
+        kind = Path(path).suffix
+        if kind not in _WRITERS and kind != ".pt2":
+            expected = ", ".join([".pt2", *_WRITERS])
+            raise ParameterError(f"{self.__name__}: save writes no such files", got=kind or path, expected=expected)
+        changed = self._written(params, state)
+        if kind == ".pt2":
+            program = self._program
+            every = {k: changed[own] for k, own in program.saved.items() if own in changed}
+            data = program.file()
+            with safe_io.replacing(path) as file:
+                write_program(file, data, {**changed, **every})
+        else:
+            tensors = self._saved(changed)
+            with safe_io.replacing(path) as file:
+                _WRITERS[kind](file, tensors)
+
+    @api_boundary
+    def state_dict(
+        self, params: Mapping[str, Any] | None = None, state: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Parameters and buffers as tensors under the module's names, for ``module.load_state_dict``.
+
+        Args:
+            params, state: as in a call; by default those of the module.
+
+        Raises:
+            MissingExtraError: PyTorch is not installed.
+            ParameterError, ShapeError, DtypeError: as of ``save``.
+
+        >>> import torch
+        >>> net = torch.nn.Linear(2, 1)
+        >>> f = nx.interop.from_torch(net, (torch.ones(3, 2),))
+        >>> net.load_state_dict(f.state_dict({k: v * 0 for k, v in f.params.items()}))
+        <All keys matched successfully>
+        >>> net.bias.tolist()
+        [0.0]
+        """
+        package()
+        return {k: tensor_of(v) for k, v in self._saved(self._written(params, state)).items()}
+
+    def _written(self, params: Any, state: Any) -> dict[str, Any]:
+        """Tensors that are other than the module's, by name, in its dtypes."""
+        changed = {
+            **self._changed("parameters", params, self.params),
+            **self._changed("state", state, self.state),
+        }
+        arrays = self._program.arrays
+        return {k: np.asarray(v).astype(arrays[k].dtype) for k, v in changed.items()}
+
+    def _saved(self, changed: Mapping[str, Any]) -> dict[str, Any]:
+        """The module's state dict as NumPy arrays."""
+        arrays = self._program.arrays
+        return {
+            k: changed[own] if own in changed else np.asarray(arrays[own]) for k, own in self._program.saved.items()
+        }
 
     def _leaves(self, args: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
         positional, keywords = self._program.arguments.children

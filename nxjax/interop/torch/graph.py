@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -171,6 +171,8 @@ class TorchProgram:
         ranges: least and greatest sizes of symbolic dimensions.
         arrays: parameters, buffers and constants by their names.
         names: of the module's positional arguments, where they are known.
+        saved: names in the module's state dict, and that which ``arrays`` has for each.
+        file: the bytes that `torch.export.save` writes of it, or wrote.
     """
 
     name: str
@@ -184,3 +186,5 @@ class TorchProgram:
     arrays: Mapping[str, Any]
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict[str, tuple[float, float]])
     names: tuple[str, ...] = ()
+    saved: Mapping[str, str] = field(default_factory=dict[str, str])
+    file: Callable[[], memoryview] = field(default=lambda: memoryview(b""))
