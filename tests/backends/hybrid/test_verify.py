@@ -99,6 +99,15 @@ def test_nothing_is_checked_where_nobody_asked_for_it_or_nobody_can():
         assert [e.kind for e in engine.events][-1] == "unchecked"
 
 
+def test_a_check_is_done_by_the_unit_that_was_asked_though_another_of_its_group_is_idle():
+    options = {"npu": LaneOptions(), "host0": LaneOptions(group="host"), "host1": LaneOptions(group="host")}
+    with Engine(options, ALL) as engine:
+        engine.submit([Job("first", "host1", {"host1": double}, ((CALLER, 0),))], [X]).result(20)
+        run = engine.submit(chain(1, npu=double, host0=double, host1=double), [X])
+        assert run.result(20)[0].tolist() == (2 * X).tolist()
+        assert [(s.unit, s.outcome) for s in run.spans] == [("npu", "done"), ("host0", "checked")]
+
+
 def checks(engine: Engine, graph: Graph, calls: int) -> list[int]:
     """The calls of which an answer was asked of a second unit."""
     runs = [engine.submit(graph, [X]) for _ in range(calls)]
