@@ -80,6 +80,7 @@ class MappedZip:
         data: its bytes, of the memory that ``file`` reads.
 
     Attributes:
+        data: as given.
         names: of its members, without the folder that all of them are in.
 
     Raises:
@@ -87,7 +88,7 @@ class MappedZip:
     """
 
     def __init__(self, file: Any, data: NDArray) -> None:
-        self._zip, self._data = zipfile.ZipFile(file), data
+        self._zip, self.data = zipfile.ZipFile(file), data
         self.names = {n.split("/", 1)[-1]: n for n in self._zip.namelist()}
 
     def size(self, name: str) -> int:
@@ -102,7 +103,7 @@ class MappedZip:
         return self._read(self._zip.getinfo(self.names[name]))
 
     def _read(self, found: zipfile.ZipInfo) -> bytes:
-        if found.file_size > max(_UNPACKED, self._data.size * _TIMES):
+        if found.file_size > max(_UNPACKED, self.data.size * _TIMES):
             raise ValueError(f"{found.filename} unpacks to {found.file_size:,} bytes")
         return self._zip.read(found)
 
@@ -117,11 +118,11 @@ class MappedZip:
         found = self._zip.getinfo(self.names[name])
         if found.compress_type != zipfile.ZIP_STORED:
             return np.frombuffer(self._read(found), np.uint8)
-        head = self._data[found.header_offset : found.header_offset + 30].tobytes()
+        head = self.data[found.header_offset : found.header_offset + 30].tobytes()
         start = found.header_offset + 30 + int.from_bytes(head[26:28], "little") + int.from_bytes(head[28:30], "little")
-        if len(head) != 30 or start + found.file_size > self._data.size:
+        if len(head) != 30 or start + found.file_size > self.data.size:
             raise ValueError(f"{name} lies beyond the end of the file")
-        return self._data[start : start + found.file_size]
+        return self.data[start : start + found.file_size]
 
 
 def strided(data: NDArray, dtype: Any, offset: int, shape: Sequence[int], strides: Sequence[int]) -> NDArray:

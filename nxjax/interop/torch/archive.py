@@ -152,7 +152,7 @@ class _Archive:
         return TorchProgram(
             name, made, tuple(kinds), tuple(ports), tuple(written), tuple(outputs), given, results,
             {k: wrap(v) for k, v in arrays.items() if k in used}, ranges, tuple(call.get("forward_arg_names") or ()),
-            saved, lambda data=self._data: data.data,
+            saved, lambda data=self._archive.data: data.data,
         )  # fmt: skip
 
     def _json(self, name: str) -> Any:
