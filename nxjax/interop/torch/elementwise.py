@@ -10,6 +10,7 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
+from nxjax.interop.graphs.values import Refused
 from nxjax.interop.torch.promotion import category, floated, in_dtype, result_dtype, together, widened
 from nxjax.interop.torch.walk import rule
 from nxjax.scipy import special
@@ -49,8 +50,8 @@ _ANY: Final[dict[str, Any]] = {
     "positive": lambda x: x,
     "relu": lambda x: jnp.maximum(x, 0),
     "relu6": lambda x: jnp.clip(x, 0, 6),
-    "sgn": lambda x: x if x.dtype == dtypes.bool_ else jnp.sign(x),
-    "sign": lambda x: x if x.dtype == dtypes.bool_ else jnp.sign(x),
+    "sgn": lambda x: _sign(x),
+    "sign": lambda x: _sign(x),
     "signbit": lambda x: jnp.signbit(x) if category(x.dtype) == 2 else x < 0,
     "square": lambda x: x * x if x.dtype != dtypes.bool_ else x.astype(dtypes.int64),
     "ceil": lambda x: jnp.ceil(x) if category(x.dtype) == 2 else x,
@@ -65,6 +66,13 @@ _ANY: Final[dict[str, Any]] = {
     "_conj_physical": jnp.conj,
     "angle": lambda x: jnp.angle(floated(x)),
 }
+
+
+def _sign(x: Any) -> Any:
+    """Of NaN 0, as torch has it."""
+    if x.dtype == dtypes.bool_:
+        return x
+    return jnp.where(jnp.isnan(x), 0, jnp.sign(x)).astype(x.dtype) if category(x.dtype) == 2 else jnp.sign(x)
 
 
 def _unary(function: Callable[[Any], Any], ready: Callable[[Any], Any]) -> Callable[..., Any]:
@@ -463,3 +471,24 @@ def _view_dtype(self: Any, dtype: Any) -> Any:
         y = lax.bitcast_convert_type(self, dtype)
         return y.reshape((*self.shape[:-1], -1))
     return lax.bitcast_convert_type(self.reshape((*self.shape[:-1], -1, new // old)), dtype)
+
+
+@rule("ldexp.Tensor")
+def _ldexp(self: Any, other: Any) -> Any:
+    x, y = together(self, other, floating=True)
+    return x * jnp.exp2(y)
+
+
+@rule("frexp.Tensor")
+def _frexp(self: Any) -> Any:
+    part, power = jnp.frexp(self)
+    return part.astype(self.dtype), power.astype(dtypes.int32)
+
+
+@rule("rrelu_with_noise_functional")
+def _rrelu(
+    self: Any, noise: Any, lower: float = 0.125, upper: float = 1 / 3, training: bool = False, *, generator: Any = None
+) -> Any:
+    if training:
+        raise Refused("from_torch: RReLU that trains draws a slope for each element", fix="module.eval()")
+    return jnp.where(self > 0, self, self * ((lower + upper) / 2)), noise

@@ -258,6 +258,22 @@ def _unique2(self: Any, sorted: bool = True, return_inverse: bool = False, retur
     )
 
 
+@rule("unique_dim")
+def _unique_dim(
+    self: Any, dim: int, sorted: bool = True, return_inverse: bool = False, return_counts: bool = False
+) -> Any:
+    x = needed("unique", self)
+    y, inverse, counts = np.unique(x, return_inverse=True, return_counts=True, axis=dim)
+    return jnp.asarray(y), jnp.asarray(inverse.reshape(-1)), jnp.asarray(counts)
+
+
+@rule("embedding_renorm")
+def _renormalized(self: Any, indices: Any, max_norm: float, norm_type: float) -> Any:
+    norms = jnp.linalg.norm(self, norm_type, axis=-1, keepdims=True)
+    named = jnp.zeros((self.shape[0], 1), dtypes.bool_).at[indices.reshape(-1)].set(True)
+    return jnp.where(named & (norms > max_norm), self * (max_norm / (norms + 1e-7)), self).astype(self.dtype)
+
+
 @rule("searchsorted.Tensor")
 def _searchsorted(
     sorted_sequence: Any, self: Any, *, out_int32: bool = False, right: bool = False, side: str | None = None,

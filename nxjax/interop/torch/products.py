@@ -105,62 +105,6 @@ def _cross(self: Any, other: Any, *, dim: int = -1) -> Any:
     return jnp.cross(x, y, axis=dim)
 
 
-@rule("linalg_inv_ex")
-def _inverse(A: Any, *, check_errors: bool = False) -> Any:
-    return jnp.linalg.inv(A), jnp.zeros(A.shape[:-2], dtypes.int32)
-
-
-@rule("linalg_cholesky_ex")
-def _cholesky(self: Any, *, upper: bool = False, check_errors: bool = False) -> Any:
-    factor = jnp.linalg.cholesky(self)
-    return (jnp.conj(factor).swapaxes(-1, -2) if upper else factor), jnp.zeros(self.shape[:-2], dtypes.int32)
-
-
-@rule("_linalg_det")
-def _det(A: Any) -> Any:
-    return jnp.linalg.det(A), A, jnp.zeros(A.shape[:-1], dtypes.int32)
-
-
-@rule("_linalg_slogdet")
-def _slogdet(A: Any) -> Any:
-    sign, log = jnp.linalg.slogdet(A)
-    return sign, log, A, jnp.zeros(A.shape[:-1], dtypes.int32)
-
-
-@rule("_linalg_solve_ex")
-def _solve(A: Any, B: Any, *, left: bool = True, check_errors: bool = False) -> Any:
-    vector = B.ndim == 1 or (B.ndim == A.ndim - 1 and B.shape == A.shape[:-1])
-    b = B[..., None] if vector else B
-    x = jnp.linalg.solve(A, b) if left else jnp.linalg.solve(A.swapaxes(-1, -2), b.swapaxes(-1, -2)).swapaxes(-1, -2)
-    whole = jnp.zeros(A.shape[:-1], dtypes.int32)
-    return (x[..., 0] if vector else x), A, whole, jnp.zeros(A.shape[:-2], dtypes.int32)
-
-
-@rule("linalg_solve_triangular")
-def _solve_triangular(self: Any, B: Any, *, upper: bool, left: bool = True, unitriangular: bool = False) -> Any:
-    batch = jnp.broadcast_shapes(self.shape[:-2], B.shape[:-2])
-    a, b = (jnp.broadcast_to(v, (*batch, *v.shape[-2:])) for v in (self, B))
-    return lax.linalg.triangular_solve(a, b, left_side=left, lower=not upper, unit_diagonal=unitriangular)
-
-
-@rule("linalg_qr")
-def _qr(A: Any, mode: str = "reduced") -> Any:
-    if mode == "r":
-        return jnp.zeros((0,), A.dtype), jnp.linalg.qr(A, "r")
-    return tuple(jnp.linalg.qr(A, mode))
-
-
-@rule("_linalg_eigh")
-def _eigh(A: Any, UPLO: str = "L", compute_v: bool = True) -> Any:
-    values, vectors = jnp.linalg.eigh(A, UPLO, symmetrize_input=False)
-    return values, vectors
-
-
-@rule("_linalg_svd")
-def _svd(A: Any, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None) -> Any:
-    return tuple(jnp.linalg.svd(A, full_matrices))
-
-
 @rule("_fft_r2c")
 def _fft_r2c(self: Any, dim: Any, normalization: int, onesided: bool) -> Any:
     scale = _fft_scale(self.shape, dim, normalization)
@@ -344,3 +288,22 @@ def _attention_math(
 ) -> Any:  # fmt: skip
     y = _attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
     return y, y
+
+
+@rule("conv_tbc")
+def _conv_tbc(self: Any, weight: Any, bias: Any, pad: int = 0) -> Any:
+    numbers = ("WNC", "WIO", "WNC")
+    return lax.conv_general_dilated(self, weight, (1,), [(pad, pad)], dimension_numbers=numbers) + bias
+
+
+@rule("_int_mm")
+def _int_mm(self: Any, mat2: Any) -> Any:
+    return jnp.matmul(self.astype(dtypes.int32), mat2.astype(dtypes.int32))
+
+
+@rule("_grouped_mm", "transformers.grouped_mm_fallback")
+def _grouped_mm(self: Any, mat2: Any, offs: Any = None, bias: Any = None, out_dtype: Any = None) -> Any:
+    if offs is None or self.ndim != 2 or bias is not None:
+        raise Refused("from_torch: a grouped product of other forms", got=f"{self.ndim} and {mat2.ndim} dimensions")
+    sizes = jnp.diff(offs, prepend=0).astype(dtypes.int32)
+    return lax.ragged_dot(self, mat2, sizes).astype(out_dtype or self.dtype)

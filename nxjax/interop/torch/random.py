@@ -74,6 +74,11 @@ def _normal(self: Any, mean: float = 0, std: float = 1, *, generator: Any = None
     return mean + std * random.normal(walker.key("normal"), self.shape, self.dtype)
 
 
+@rule("exponential")
+def _exponential(self: Any, lambd: float = 1, *, generator: Any = None, walker: TorchWalker) -> Any:
+    return random.exponential(walker.key("exponential"), self.shape, self.dtype) / lambd
+
+
 @rule("uniform")
 def _uniform(self: Any, from_: float = 0, to: float = 1, *, generator: Any = None, walker: TorchWalker) -> Any:
     return random.uniform(walker.key("uniform"), self.shape, self.dtype, from_, to)

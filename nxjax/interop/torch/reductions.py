@@ -357,6 +357,59 @@ def _median(self: Any) -> Any:
     return _median_dim(self.reshape(-1), 0)[0]
 
 
+@rule("nanmedian.dim")
+def _nanmedian_dim(self: Any, dim: int, keepdim: bool = False) -> Any:
+    x, axis = _along(self, dim)
+    # NaNs stand behind all others.
+    whole = jnp.sum(~jnp.isnan(x), axis, keepdims=True) if category(x.dtype) == 2 else x.shape[axis]
+    middle = jnp.maximum((whole - 1) // 2, 0)
+    places = _ordered(x, axis, False)
+    middle = jnp.broadcast_to(middle, tuple(1 if i == axis else n for i, n in enumerate(x.shape)))
+    return _read_out(self, x, jnp.take_along_axis(places, middle, axis=axis), axis, keepdim)
+
+
+@rule("nanmedian")
+def _nanmedian(self: Any) -> Any:
+    return _nanmedian_dim(self.reshape(-1), 0)[0]
+
+
+@rule("mode")
+def _mode(self: Any, dim: int = -1, keepdim: bool = False) -> Any:
+    """The least of the most frequent elements, and where it stands last."""
+    x, axis = _along(self, dim)
+    rows = jnp.moveaxis(x, axis, -1)
+    order = _ordered(rows, rows.ndim - 1, False)
+    ranked = jnp.take_along_axis(rows, order, axis=-1)
+    counts = jnp.sum(ranked[..., :, None] == ranked[..., None, :], -1)
+    best = jnp.take_along_axis(ranked, jnp.argmax(counts, -1)[..., None], axis=-1)
+    last = rows.shape[-1] - 1 - jnp.argmax(jnp.flip(rows == best, -1), -1)
+    places = jnp.moveaxis(last[..., None].astype(dtypes.int64), -1, axis)
+    return _read_out(self, x, places, axis, keepdim)
+
+
+@rule("histc")
+def _histc(self: Any, bins: int = 100, min: float = 0, max: float = 0) -> Any:
+    x = lax.stop_gradient(self.reshape(-1))
+    low, high = (jnp.min(x), jnp.max(x)) if min == max else (jnp.asarray(v, x.dtype) for v in (min, max))
+    low, high = (jnp.where(low == high, v, w) for v, w in ((low - 1, low), (high + 1, high)))
+    at = ((x - low) / (high - low) * bins).astype(dtypes.int32)
+    inside = (x >= low) & (x <= high)
+    return jnp.zeros(bins, x.dtype).at[jnp.clip(at, 0, bins - 1)].add(inside.astype(x.dtype))
+
+
+@rule("multilabel_margin_loss")
+def _multilabel_margin(self: Any, target: Any, reduction: int = 1) -> Any:
+    """Labels stand before the first -1. Torch's decomposition is another function than its kernel."""
+    n = self.shape[-1]
+    named = jnp.cumsum(target < 0, -1) == 0
+    at = jnp.where(named, target, 0)
+    wanted = jnp.any(named[..., None] & (at[..., None] == jnp.arange(n)), -2)
+    gaps = 1 - jnp.take_along_axis(self, at, axis=-1)[..., None] + self[..., None, :]
+    counted = named[..., None] & ~wanted[..., None, :]
+    rows = jnp.sum(jnp.where(counted, jnp.maximum(gaps, 0), 0), (-2, -1)) / n
+    return (rows if reduction == 0 else jnp.mean(rows) if reduction == 1 else jnp.sum(rows)).astype(self.dtype)
+
+
 @rule("equal")
 def _equal(self: Any, other: Any) -> Any:
     return self.shape == other.shape and jnp.all(self == other)

@@ -563,3 +563,35 @@ def _pad(self: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
     if mode not in modes:
         raise LoweringError("from_torch: a mode of padding that torch does not have", got=mode)
     return _padded(modes[mode])(self, pad)
+
+
+def _window(name: str, function: Any, more: tuple[str, ...] = ()) -> None:
+    """A window of samples, whose last one is left out where it is periodic."""
+
+    def run(window_length: int, periodic: bool = True, *args: float, dtype: Any = None) -> Any:
+        if window_length < 2:
+            return jnp.ones(window_length, dtype or dtypes.float32)
+        made = function(window_length + 1 if periodic else window_length, *args)
+        return jnp.asarray(made[:window_length].astype(dtype or dtypes.float32))
+
+    rule(name, f"{name}.periodic", *(f"{name}.{m}" for m in more))(run)
+
+
+def _hamming(n: int, alpha: float = 0.54, beta: float = 0.46) -> Any:
+    return alpha - beta * np.cos(2 * np.pi * np.arange(n) / (n - 1))
+
+
+_window("hamming_window", _hamming, ("periodic_alpha", "periodic_alpha_beta"))
+_window("bartlett_window", np.bartlett)
+_window("blackman_window", np.blackman)
+_window("kaiser_window", lambda n, beta=12.0: np.kaiser(n, beta), ("beta",))
+
+
+@rule("fft_fftfreq")
+def _fftfreq(n: int, d: float = 1.0, *, dtype: Any = None) -> Any:
+    return jnp.asarray(np.fft.fftfreq(n, d).astype(dtype or dtypes.float32))
+
+
+@rule("fft_rfftfreq")
+def _rfftfreq(n: int, d: float = 1.0, *, dtype: Any = None) -> Any:
+    return jnp.asarray(np.fft.rfftfreq(n, d).astype(dtype or dtypes.float32))

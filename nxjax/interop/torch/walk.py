@@ -53,7 +53,10 @@ def rule(*names: str, kept: bool = True) -> Callable[[Callable[..., Any]], Calla
     return add
 
 
-SPACES: Final = frozenset(("aten", "higher_order", "torchvision", "_operator", "math", "torch", "builtins", "prims"))
+SPACES: Final = frozenset((
+    "aten", "higher_order", "torchvision", "_operator", "math", "torch", "builtins", "prims", "quantized_decomposed",
+    "transformers",
+))  # fmt: skip
 
 
 @final

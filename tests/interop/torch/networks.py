@@ -424,3 +424,105 @@ def mixture_of_experts():
 
     experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
     return Fn(forward, gate=nn.Linear(4, 3), experts=experts), (torch.randn(5, 4),)
+
+
+def _positive(n: int) -> torch.Tensor:
+    x = torch.randn(n, n)
+    return x @ x.T + n * torch.eye(n)
+
+
+@network
+def linear_algebra():
+    """Operators whose parts check for errors, which would be an effect of the graph."""
+    linalg = torch.linalg
+
+    def run(m: Any, a: Any, b: Any) -> Any:
+        low = linalg.cholesky(a)
+        return (
+            linalg.inv(a), linalg.solve(a, b), linalg.solve(a, b.T, left=False), linalg.det(a), linalg.slogdet(a)[1],
+            torch.logdet(a), low, torch.cholesky_solve(b, low), torch.cholesky_inverse(low), linalg.matrix_power(a, 3),
+            linalg.matrix_exp(a / 10), linalg.eigvalsh(a), linalg.svdvals(b), linalg.tensorinv(a.reshape(4, 2, 2), 1),
+        )  # fmt: skip
+
+    return Fn(run), (_positive(4), torch.randn(4, 3))
+
+
+@network
+def factorizations():
+    linalg = torch.linalg
+
+    def run(m: Any, a: Any, b: Any) -> Any:
+        return (
+            linalg.lu(b),
+            linalg.lu_factor(a)[0],
+            torch.lu_unpack(*linalg.lu_factor(a)),
+            linalg.eigvals(a).abs().sort()[0],
+        )
+
+    return Fn(run), (_positive(4), torch.randn(5, 3))
+
+
+@network
+def fake_quantization():
+    def run(m: Any, x: Any) -> Any:
+        y = torch.fake_quantize_per_tensor_affine(x, 0.1, 3, -8, 7)
+        return y, torch.fake_quantize_per_channel_affine(x, m.scale, m.zero, 0, -128, 127)
+
+    scale, zero = torch.tensor([0.1, 0.02, 0.3]), torch.tensor([0, 3, -5], dtype=torch.int32)
+    return Fn(run, scale=scale, zero=zero), (torch.randn(3, 20),)
+
+
+@network
+def values_on_grids():
+    import torch.ao.quantization.fx._decomposed  # registers the operators
+
+    ops = torch.ops.quantized_decomposed
+
+    def run(m: Any, x: Any) -> Any:
+        tensor, rows = (0.1, 3, -128, 127, torch.int8), (m.scale, m.zero, 0, -128, 127, torch.int8)
+        q, r = ops.quantize_per_tensor(x, *tensor), ops.quantize_per_channel(x, *rows)
+        return q, r, ops.dequantize_per_tensor(q, *tensor), ops.dequantize_per_channel(r, *rows)
+
+    return Fn(run, scale=torch.tensor([0.1, 0.02, 0.3]), zero=torch.tensor([0, 3, -5])), (torch.randn(3, 20),)
+
+
+@network
+def counts_and_orders():
+    def run(m: Any, x: Any, n: Any) -> Any:
+        gaps = torch.where(x > 1, float("nan"), x)
+        return (
+            n.mode(1), n.float().mode(0), gaps.nanmedian(), gaps.nanmedian(1), torch.histc(x, 5, -1, 1),
+            torch.histc(x, 4), torch.sign(gaps), torch.sgn(gaps), torch.frexp(x), torch.ldexp(x, n),
+            torch.unique(n, dim=0),
+        )  # fmt: skip
+
+    n = torch.tensor([[1, 2, 2, 0, 1], [3, 3, 0, 0, 0], [1, 2, 2, 0, 1], [0, 1, 2, 3, 4]])
+    return Fn(run), (torch.randn(4, 5), n)
+
+
+@network
+def windows_of_samples():
+    def run(m: Any, x: Any) -> Any:
+        made = [
+            f(8, p) for f in (torch.hamming_window, torch.bartlett_window, torch.blackman_window) for p in (True, False)
+        ]
+        made += [torch.kaiser_window(8), torch.kaiser_window(8, False, 5.0), torch.hamming_window(8, True, 0.6, 0.4)]
+        return [x * w for w in made], torch.fft.fftfreq(7, 0.5), torch.fft.rfftfreq(6)
+
+    return Fn(run), (torch.randn(8),)
+
+
+@network
+def multilabel_margins():
+    losses = [nn.MultiLabelMarginLoss(reduction=r) for r in ("none", "mean", "sum")]
+    target = torch.tensor([[0, 3, 1, 2], [1, -1, 0, 0], [-1, 1, 1, 1]])
+    return Fn(lambda m, x, t: [f(x, t) for f in losses]), (torch.randn(3, 4), target)
+
+
+@network
+def older_operators():
+    def run(m: Any, x: Any, a: Any, b: Any) -> Any:
+        return torch.conv_tbc(x, m.w, m.b, 1), torch._int_mm(a, b), F.rrelu(x)
+
+    a, b = (torch.randint(-9, 9, (32, 32), dtype=torch.int8) for _ in range(2))
+    return Fn(run, w=torch.randn(3, 4, 2), b=torch.randn(2)), (torch.randn(7, 2, 4), a, b)
