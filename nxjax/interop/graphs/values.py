@@ -17,6 +17,7 @@ from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, readonly, wrap
 from nxjax.trace.core import Array
+from nxjax.trace.scope import named_scope
 
 
 class NeedsValue(LoweringError):
@@ -72,17 +73,20 @@ def constant(x: Any) -> Any:
     return x if isinstance(x, Array) or x is None else value(np.asarray(x))
 
 
-def applied(door: str, kind: str, node: object, xs: Sequence[Any], rule: Callable[[], Any]) -> tuple[Any, ...]:
+def applied(
+    door: str, kind: str, node: object, name: str, xs: Sequence[Any], rule: Callable[[], Any]
+) -> tuple[Any, ...]:
     """The results of a rule for one operator; its errors name the operator, its node and its operands.
 
-    What depends on no argument is computed at once.
+    Equations have ``name``, that of the node, as their scope. What depends on no argument is computed at once.
     """
     try:
         if all(map(concrete, xs)):
             with ensure_compile_time_eval():
                 out = rule()
         else:
-            out = rule()
+            with named_scope(name.strip("/")):
+                out = rule()
     except (NeedsValue, Refused, InvalidFileError):
         raise
     except NxError as error:

@@ -74,6 +74,11 @@ class OnnxNode:
     attributes: Mapping[str, Any]
     opset: int
 
+    @property
+    def title(self) -> str:
+        """Its name, or that of its first result."""
+        return self.name or next((y for y in self.outputs if y), self.kind)
+
     def __str__(self) -> str:
         return f"{self.kind} {self.name or '-> ' + ', '.join(self.outputs)}"[:120]
 

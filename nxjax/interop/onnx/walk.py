@@ -29,6 +29,7 @@ from nxjax.interop.onnx.graph import (
 )
 from nxjax.interop.onnx.grids import OnGrid, stored
 from nxjax.trace.core import Array
+from nxjax.trace.scope import named_scope
 from nxjax.trace.types import ArrayType
 
 # How deep bodies of operators may lie in one another.
@@ -178,7 +179,7 @@ class OnnxWalker:
         extra = {"scope": scope, "node": node, "opset": node.opset, "outputs": _used(node)}
         attributes.update((k, extra[k]) for k in found.asked)
         known = [x.real if isinstance(x, OnGrid) else x for x in xs]
-        out = applied("from_onnx", node.kind, node, known, lambda: found.function(*given, **attributes))
+        out = applied("from_onnx", node.kind, node, node.title, known, lambda: found.function(*given, **attributes))
         return out if grid is None else tuple(grid.holding(y) if y.dtype == np.float32 else y for y in out)
 
     def _written_out(self, scope: OnnxScope, node: OnnxNode, xs: Sequence[Any]) -> Sequence[Any]:
@@ -191,7 +192,8 @@ class OnnxWalker:
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1
         try:
-            return tuple(OnnxScope(self, filled).some(given, _used(node)))
+            with named_scope(node.title.strip("/")):
+                return tuple(OnnxScope(self, filled).some(given, _used(node)))
         finally:
             self._depth -= 1
 

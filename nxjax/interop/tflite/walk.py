@@ -174,8 +174,9 @@ class TFLiteWalker:
             given = [(x.real if real else x.stored) if isinstance(x, GridValue) else x for x in given]
         options = {k: v for k, v in node.options.items() if k in found.options}
         options.update((k, {"scope": scope, "node": node}[k]) for k in found.asked)
-        out = applied("from_tflite", node.kind, node, [x.either if isinstance(x, GridValue) else x for x in xs],
-                      lambda: found.function(*given, **options))  # fmt: skip
+        name = next((t.name for t in node.results if t is not None), node.kind)
+        known = [x.either if isinstance(x, GridValue) else x for x in xs]
+        out = applied("from_tflite", node.kind, node, name, known, lambda: found.function(*given, **options))
         return [y if t is None else on_grid_of(t, y) for t, y in zip(node.results, out, strict=False)]
 
 

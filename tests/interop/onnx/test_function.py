@@ -248,3 +248,14 @@ def test_weights_that_nodes_hold_are_parameters(tmp_path: Path):
         again = nx.interop.from_onnx(tmp_path / "held.onnx")
         assert (again.params["w"] == (2 if changed else 1) * w).all() and list(again.params) == ["w"]
         assert (again(again.params, x) == f(changed or f.params, x)).all()
+
+
+def test_equations_are_in_the_scopes_of_their_nodes():
+    nodes = [node("Gemm", "x w b", "h", name="/body/dense"), node("Relu", "h", "y")]
+    f = nx.interop.from_onnx(
+        model(nodes, [info("x", [2, 4])], [info("y", [2, 3])], {"w": W, "b": B}).SerializeToString()
+    )
+    found = inlined(nx.make_jaxpr(lambda x: f(f.params, x))(X[:2])).equations
+    # A node without a name goes by its result's.
+    assert {e.scope for e in found} == {"body/dense", "y"}
+    assert found[-1].op.name == "max" and found[-1].scope == "y"

@@ -10,6 +10,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ShapeError
+from nxjax.transforms.inline import inlined
 from tests.interop.tflite.tflite_files import G, Operator, T, agree, const, imported, one, written
 
 RNG = np.random.default_rng(0)
@@ -310,3 +311,9 @@ def test_a_float_model_of_a_package():
     wanted = runtime.get_signature_runner("serving_default")(input_2=x)
     for port, y in zip(f.outputs, f(f.params, x), strict=True):
         np.testing.assert_allclose(y, wanted[port.name], atol=2e-5)
+
+
+def test_equations_are_in_the_scopes_of_the_results_of_their_operators():
+    f = nx.interop.from_tflite(linear())
+    found = inlined(nx.make_jaxpr(lambda x: f(f.params, x))(np.ones((2, 4), np.float32))).equations
+    assert {e.scope for e in found} == {"y"}

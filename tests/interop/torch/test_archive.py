@@ -13,6 +13,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.errors import InvalidFileError, LoweringError, NxError
+from nxjax.transforms.inline import inlined
 
 FILES = Path(__file__).parent / "files"
 EXPECTED = dict(np.load(FILES / "expected.npz"))
@@ -174,3 +175,10 @@ def test_views_that_are_written_go_back_into_what_they_are_a_view_of():
     ]
     with pytest.raises(LoweringError, match=r"aten\.reshape may share"):
         functional(TorchGraph(("x",), tuple(unclear), (NodeRef("flat"),)), [(USER, "x")])
+
+
+def test_equations_are_in_the_scopes_of_the_nodes_of_their_graph():
+    f = from_torch(FILES / "eval.pt2", closed=True, shapes={})
+    xs = [np.zeros([n if isinstance(n, int) else 2 for n in p.dims or ()], p.dtype) for p in f.inputs]
+    scopes = {e.scope for e in inlined(nx.make_jaxpr(f)(*xs)).equations}
+    assert "" not in scopes and len(scopes) > 1
