@@ -256,9 +256,9 @@ class NPUBackend(ChipBackend):
     def advise_batch_size(self, model: Any = None, input_shape: Sequence[int] | None = None) -> BatchSize:
         """How many samples to run at once, with the reason (``.reason``).
 
-        With a model, and a chip that nxjax has a cost model of: the batch from which on twice as many take nearly twice
-        as long. Else a rule of thumb: chips of the edge are busy with one sample; those of data centers take 16. With a
-        memory limit, as many of these as fit; a `MemoryLimitError` where not even one does.
+        With a model, and a chip whose launch has a published cost: the batch from which on twice as many take nearly
+        twice as long. Else a rule of thumb: chips of the edge are busy with one sample; those of data centers take 16.
+        With a memory limit, as many of these as fit; a `MemoryLimitError` where not even one does.
         """
         advised, why = _ADVICE[self._rules.site]
         thumb, on, limit = f"{why}: {advised} at once, a rule of thumb", self._chip(), self._limit

@@ -401,16 +401,19 @@ def test_batch_sizes_follow_the_chips_cost():
         npu = backend()
         npu._simulation.target = target
         found[target] = npu.advise_batch_size(model, input_shape=sample)
-        assert "a sample" in found[target].reason
+        # Nobody says what a launch costs on an Ethos-U.
+        assert ("a sample" if target == "edgetpu" else "a rule of thumb") in found[target].reason
         found[target, "large"] = npu.advise_batch_size(network(32, 32), input_shape=(1, 1, 32, 32))
         peak = npu.optimize_model(model, input_shape=sample).memory.peak
         npu.set_memory_limit(peak * 3)
-        assert npu.advise_batch_size(model, input_shape=sample) == 3
-        assert "4 do not fit" in npu.advise_batch_size(model, input_shape=sample).reason
+        if target == "edgetpu":
+            assert npu.advise_batch_size(model, input_shape=sample) == 3
+            assert "4 do not fit" in npu.advise_batch_size(model, input_shape=sample).reason
+        else:
+            assert npu.advise_batch_size(model, input_shape=sample) == 1
         npu._simulation.target = None
-    # What a launch costs is what a batch saves: nothing, where one sample takes long.
-    assert found["edgetpu", "large"] > found["ethos-u55", "large"]
-    assert found["ethos-u55"] > found["ethos-u55", "large"]
+    # What a launch costs is what a batch saves: less, where one sample takes long.
+    assert found["edgetpu"] > found["edgetpu", "large"]
 
 
 @pytest.mark.parametrize("count", [1, 5, 10, 40])
