@@ -82,19 +82,21 @@ def write_program(file: BinaryIO, data: memoryview, changed: Mapping[str, NDArra
                 continue
             config = json.loads(old.read(infos[place]))
             rows: dict[str, Any] = config["config"]
-            payloads: dict[bytes, str] = {}
+            # Tensors that were one stay one; others that happen to be equal do not become one.
+            payloads: dict[tuple[str, bytes], str] = {}
             before = {row["path_name"] for row in rows.values()}
             for k, row in rows.items():
                 if k not in changed:
                     continue
                 content = _laid_out(changed[k], [n["as_int"] for n in row["tensor_meta"]["strides"]])
-                if content not in payloads:
+                shared = str(row["path_name"]), content
+                if shared not in payloads:
                     number = len(rows)
                     while f"data/{kind}/tensor_{number}" in infos or f"data/{kind}/tensor_{number}" in added:
                         number += 1
-                    payloads[content] = f"tensor_{number}"
+                    payloads[shared] = f"tensor_{number}"
                     added[f"data/{kind}/tensor_{number}"] = content, infos[place].compress_type
-                row["path_name"] = payloads[content]
+                row["path_name"] = payloads[shared]
                 row["tensor_meta"]["storage_offset"] = {"as_int": 0}
             dropped |= {f"data/{kind}/{p}" for p in before - {row["path_name"] for row in rows.values()}}
             added[place] = json.dumps(config), infos[place].compress_type
