@@ -12,7 +12,7 @@ import os
 import re
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -140,7 +140,7 @@ def is_dead(process: int) -> bool:
 
 
 @contextlib.contextmanager
-def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def replacing(path: str | os.PathLike[str]) -> Generator[BinaryIO, None, None]:
     """A file to write to, which is at ``path`` afterwards; a failure, or a crash, leaves what was there before.
 
     Raises:

@@ -127,7 +127,7 @@ class TFLiteFunction(ImportedFunction):
         changed = self._changed("parameters", params, self.params)
         with enable_x64():
             elements = {k: self._elements(self._tensors[k], v) for k, v in changed.items()}
-        save(Path(path), memoryview(self._data), self._model, elements)
+        save(Path(path), self._data.data, self._model, elements)
 
     def _elements(self, tensor: TFLiteTensor, x: Any) -> NDArray:
         """A parameter as the file stores it."""
