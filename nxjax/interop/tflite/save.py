@@ -18,7 +18,7 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.files import safe_io
 from nxjax.interop.tflite.graph import TFLiteFile, invalid
-from nxjax.lower.npu.formats.flatbuffer import Place, root_of
+from nxjax.lower.npu.formats.flatbuffer import ObjectPlace, root_of
 from nxjax.lower.npu.formats.tflite import packed
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 
@@ -60,9 +60,9 @@ class _Patched:
         self.data, self.root = data, root_of(SCHEMA, "Model", data)
         self.buffers = _items(self.root, "buffers")
         self.patches: dict[int, bytes | memoryview] = {}
-        self.split: list[tuple[Place, memoryview]] = []
+        self.split: list[tuple[ObjectPlace, memoryview]] = []
         # Who uses which bytes, and what they are to be; None: what they are.
-        users: dict[Span, list[tuple[Place | None, memoryview | None]]] = {}
+        users: dict[Span, list[tuple[ObjectPlace | None, memoryview | None]]] = {}
         for graph, row in zip(model.graphs, _items(self.root, "subgraphs"), strict=True):
             for tensor, place in zip(graph.tensors, _items(row, "tensors"), strict=True):
                 new = changed.get(tensor.name) if tensor.data is not None else None
@@ -92,7 +92,7 @@ class _Patched:
             return offset.number(), offset.number() + (0 if size is None else size.number())
         return (0, 0) if held is None else held.span()
 
-    def place(self, span: Span, users: Sequence[tuple[Place | None, memoryview | None]], alone: bool) -> None:
+    def place(self, span: Span, users: Sequence[tuple[ObjectPlace | None, memoryview | None]], alone: bool) -> None:
         """New bytes where the old ones are if nobody needs these, else in a new buffer."""
         old = self.data[span[0] : span[1]]
         changed = [(at, new) for at, new in users if new is not None and new != old]
@@ -144,7 +144,7 @@ class _Patched:
         yield self.data[end:]
 
     @staticmethod
-    def is_outside(buffer: Place) -> bool:
+    def is_outside(buffer: ObjectPlace) -> bool:
         offset = buffer.field("offset")
         return offset is not None and offset.number() > _OUTSIDE
 
@@ -218,7 +218,7 @@ class _Patched:
                     self.patches[offset.position] = struct.pack("<Q", offset.number() + front)
 
 
-def _items(table: Place, name: str) -> list[Place]:
+def _items(table: ObjectPlace, name: str) -> list[ObjectPlace]:
     """The tables in a field of a table."""
     found = table.field(name)
     return [] if found is None else found.items()

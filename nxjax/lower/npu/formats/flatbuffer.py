@@ -310,7 +310,7 @@ def read(schema: Schema, root: str, data: bytes | memoryview, identifier: bytes,
 
 @final
 @dataclass(frozen=True)
-class Place:
+class ObjectPlace:
     """Where an object lies in a FlatBuffer, for changing some of its bytes and keeping all others.
 
     Attributes:
@@ -322,7 +322,7 @@ class Place:
     kind: str
     position: int
 
-    def field(self, name: str) -> Place | None:
+    def field(self, name: str) -> ObjectPlace | None:
         """A field of a table; None where it is absent."""
         (f,) = (f for f in self.reader.schema.tables[self.kind] if f.name == name)
         vtable = self.position - self.reader.number("i32", self.position)
@@ -330,13 +330,13 @@ class Place:
         if not place:
             return None
         at = self.position + place
-        return Place(self.reader, f.kind, at if f.kind in _SCALARS else self.reader.follow(at))
+        return ObjectPlace(self.reader, f.kind, at if f.kind in _SCALARS else self.reader.follow(at))
 
-    def items(self) -> list[Place]:
+    def items(self) -> list[ObjectPlace]:
         """The tables of a vector of tables."""
         start, count = self.reader.span(self.position, 4)
         at = range(start, start + 4 * count, 4)
-        return [Place(self.reader, self.kind[1:-1], self.reader.follow(i)) for i in at]
+        return [ObjectPlace(self.reader, self.kind[1:-1], self.reader.follow(i)) for i in at]
 
     def number(self) -> Any:
         """The value of a scalar."""
@@ -348,7 +348,7 @@ class Place:
         return start, start + count
 
 
-def root_of(schema: Schema, root: str, data: bytes | memoryview) -> Place:
+def root_of(schema: Schema, root: str, data: bytes | memoryview) -> ObjectPlace:
     """The place of the root table.
 
     >>> schema = Schema("Point: x:i32 y:i32=7", {})
@@ -358,4 +358,4 @@ def root_of(schema: Schema, root: str, data: bytes | memoryview) -> Place:
     (3, None)
     """
     reader = _Reader(schema, memoryview(data).cast("B"), "file")
-    return Place(reader, root, reader.follow(0))
+    return ObjectPlace(reader, root, reader.follow(0))
