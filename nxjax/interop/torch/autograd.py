@@ -15,6 +15,7 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.grad import vjp
+from nxjax.transforms.vmap import vmap
 
 
 @api_boundary
@@ -23,7 +24,8 @@ def to_torch(fun: Callable[..., Any]) -> Callable[..., Any]:
 
     Arguments and results are trees of tensors; numbers and other values are given through. Tensors in the host's memory
     are not copied, unless they are not contiguous. Derivatives of any order work, `torch.no_grad` computes none, and
-    only what requires a gradient gets one. Give ``nx.jit(fun)`` to have it compiled.
+    only what requires a gradient gets one. `torch.func` has reverse derivatives and `vmap` of it. Give ``nx.jit(fun)``
+    to have it compiled. What `torch.compile` compiles takes ``torch.compiler.disable(to_torch(fun))``.
 
     Args:
         fun: a function of arrays.
@@ -66,8 +68,12 @@ def to_torch(fun: Callable[..., Any]) -> Callable[..., Any]:
 def _called(flat: Callable[..., list[Any]], tensors: Sequence[Any]) -> list[Any]:
     """A function of arrays at tensors."""
     torch = package()
-    if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-        call = _Call(flat)
+    # Within torch's transforms tensors have levels, no memory of their own, and derivatives that others ask for.
+    levels = tensors and torch._C._functorch.peek_interpreter_stack() is not None
+    asked = (lambda t: t.is_floating_point() or t.is_complex()) if levels else (lambda t: t.requires_grad)
+    wanted = [i for i, t in enumerate(tensors) if asked(t)] if levels or torch.is_grad_enabled() else []
+    if wanted or levels:
+        call = _Call(flat, wanted)
         made = iter(_function().apply(call, *tensors))
         return [next(made) if isinstance(y, Array) else y for y in call.results]
     inputs = [_array(t) for t in tensors]
@@ -101,18 +107,28 @@ def _tensors(results: Sequence[Any], inputs: Sequence[Array], tensors: Sequence[
     return found
 
 
+def _smooth(results: Sequence[Any]) -> list[int]:
+    """The places of results that have a derivative."""
+    return [i for i, y in enumerate(results) if isinstance(y, Array) and y.dtype in dtypes.INEXACT]
+
+
 @final
 class _Call:
-    """One call that is differentiated: its function, and what its forward pass leaves for the backward one."""
+    """One call that is differentiated: its function, and what its forward pass leaves for the backward one.
 
-    def __init__(self, flat: Callable[..., list[Any]]) -> None:
-        self.flat = flat
+    Args:
+        wanted: places of arguments with a gradient.
+    """
+
+    def __init__(self, flat: Callable[..., list[Any]], wanted: Sequence[int]) -> None:
+        self.flat, self.wanted = flat, wanted
         self.results: list[Any] = []
         self.smooth: list[int] = []
         self.pull: Any = None
 
-    def forward(self, tensors: Sequence[Any], wanted: Sequence[int]) -> list[Any]:
-        """The results as tensors; ``wanted`` are the places of arguments with a gradient."""
+    def forward(self, tensors: Sequence[Any]) -> list[Any]:
+        """The results as tensors."""
+        wanted = self.wanted
         inputs = [_array(t) for t in tensors]
 
         def part(*xs: Any) -> Any:
@@ -121,10 +137,8 @@ class _Call:
                 given[i] = x
             made = self.flat(*given)
             # A result that is no array has no derivative, and is no result of a traced function.
-            smooth = [isinstance(y, Array) and y.dtype in dtypes.INEXACT for y in made]
-            self.results = made
-            self.smooth = [i for i, s in enumerate(smooth) if s]
-            others = [y for y, s in zip(made, smooth, strict=True) if not s and isinstance(y, Array)]
+            self.results, self.smooth = made, _smooth(made)
+            others = [y for i, y in enumerate(made) if i not in self.smooth and isinstance(y, Array)]
             return [made[i] for i in self.smooth], others
 
         ys, self.pull, others = vjp(part, *(inputs[i] for i in wanted), has_aux=True)
@@ -166,24 +180,39 @@ def _function() -> Any:
 
     class NxFunction(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, call: _Call, *tensors: Any) -> Any:
-            wanted = [i for i, t in enumerate(tensors) if t.requires_grad]
-            made = call.forward(tensors, wanted)
+        def forward(call: _Call, *tensors: Any) -> Any:
+            return tuple(call.forward(tensors))
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            call, *tensors = inputs
             arrays = [y for y in call.results if isinstance(y, Array)]
             ctx.mark_non_differentiable(
-                *(t for t, y in zip(made, arrays, strict=True) if y.dtype not in dtypes.INEXACT)
+                *(t for t, y in zip(output, arrays, strict=True) if y.dtype not in dtypes.INEXACT)
             )
-            ctx.call, ctx.wanted, ctx.count = call, wanted, len(tensors)
+            ctx.call, ctx.wanted, ctx.count = call, call.wanted, len(tensors)
             # Saved results, too, so that torch notices if somebody writes to the memory that the derivative reads.
-            ctx.save_for_backward(*tensors, *made)
-            return tuple(made)
+            ctx.save_for_backward(*tensors, *output)
+
+        @staticmethod
+        def vmap(info: Any, in_dims: Any, call: _Call, *tensors: Any) -> Any:
+            def batched(*arrays: Any) -> list[Any]:
+                def part(*xs: Any) -> list[Any]:
+                    call.results = call.flat(*xs)
+                    call.smooth = _smooth(call.results)
+                    return [y for y in call.results if isinstance(y, Array)]
+
+                return vmap(part, in_axes=tuple(in_dims[1:]), axis_size=info.batch_size)(*arrays)
+
+            made = _called(batched, tensors)
+            return tuple(made), (0,) * len(made)
 
         @staticmethod
         def backward(ctx: Any, *given: Any) -> Any:
             call, tensors = ctx.call, ctx.saved_tensors[: ctx.count]
             places = [i for i, y in enumerate(call.results) if isinstance(y, Array)]
             cts = [ct for i, ct in zip(places, given, strict=True) if i in call.smooth]
-            if torch.is_grad_enabled():
+            if torch.is_grad_enabled() or call.pull is None:
                 found = _called(call.pulled(ctx.wanted), [*tensors, *cts])
             else:
                 arrays = [_array(ct) for ct in cts]

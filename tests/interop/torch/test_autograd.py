@@ -116,3 +116,30 @@ def test_what_it_cannot_take_is_said():
         to_torch(3)  # pyright: ignore[reportArgumentType]
     with pytest.raises(DtypeError, match="cannot hold such a tensor"):
         to_torch(lambda x: x)(torch.eye(2).to_sparse())
+
+
+def test_transforms_of_torch():
+    func = torch.func
+    g, h = to_torch(lambda x: (jnp.sin(x) * x).sum()), lambda x: (torch.sin(x) * x).sum()
+    x = torch.linspace(-1, 2, 6).reshape(2, 3)
+    for transform in (
+        lambda f: func.grad(f)(x), lambda f: func.vmap(f)(x), lambda f: func.vmap(func.grad(f))(x),
+        lambda f: func.grad(lambda x: func.vmap(f)(x).sum())(x), lambda f: func.jacrev(func.grad(f))(x[0]),
+        lambda f: func.vmap(f, in_dims=1)(x), lambda f: func.vmap(func.vmap(f))(x),
+    ):  # fmt: skip
+        torch.testing.assert_close(transform(g), transform(h))
+    two = to_torch(lambda x, w: {"y": x @ w, "n": 3, "i": jnp.argmax(x)})
+    w = torch.randn(3, 4)
+    made = func.vmap(two, in_dims=(0, None), out_dims={"y": 0, "n": None, "i": 0})(x, w)
+    torch.testing.assert_close(made["y"], x @ w)
+    assert made["n"] == 3 and made["i"].tolist() == [2, 2]
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")
+def test_in_a_compiled_function():
+    g = torch.compiler.disable(to_torch(jnp.sin))
+    compiled = torch.compile(lambda x: g(x * 2) + 1, backend="eager")
+    x = torch.linspace(0, 1, 5, requires_grad=True)
+    y = compiled(x)
+    torch.testing.assert_close(y, torch.sin(x * 2) + 1)
+    torch.testing.assert_close(torch.autograd.grad(y.sum(), x)[0], 2 * torch.cos(x * 2))
