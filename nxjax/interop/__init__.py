@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from nxjax.interop.jax import to_jax as to_jax
     from nxjax.interop.onnx import OnnxFunction as OnnxFunction
     from nxjax.interop.onnx import from_onnx as from_onnx
+    from nxjax.interop.state_dict import load_torch as load_torch
     from nxjax.interop.tflite import TFLiteFunction as TFLiteFunction
     from nxjax.interop.tflite import from_tflite as from_tflite
     from nxjax.interop.torch import TorchFunction as TorchFunction
     from nxjax.interop.torch import from_torch as from_torch
     from nxjax.interop.torch import to_torch as to_torch
-    from nxjax.interop.torch.state_dict import load_torch as load_torch
     from nxjax.interop.weights import LazyWeights as LazyWeights
     from nxjax.interop.weights import load_gguf as load_gguf
     from nxjax.interop.weights import load_npz as load_npz
@@ -39,7 +39,7 @@ _FILES = {
     "nxjax.stablehlo": "StablehloFunction from_stablehlo",
     "tflite": "TFLiteFunction from_tflite",
     "torch": "TorchFunction from_torch to_torch",
-    "torch.state_dict": "load_torch",
+    "state_dict": "load_torch",
     "weights": "LazyWeights load_gguf load_npz load_safetensors",
 }
 _HOMES = _homes(_FILES)

@@ -159,7 +159,7 @@ def _softmax(x: Any, *, beta: float) -> Any:
 
 @rule("LOG_SOFTMAX")
 def _log_softmax(x: Any) -> Any:
-    return nn.log_softmax(x, -1)
+    return nn.log_softmax(x.reshape(x.shape or (1,)), -1).reshape(x.shape)
 
 
 @rule("L2_NORMALIZATION")

@@ -100,7 +100,7 @@ def _log_softmax(x: Any, *, node: TFLiteNode) -> Any:
 
     def exact(v: GridValue) -> Any:
         q = v.stored.astype(jnp.int32)
-        far = jnp.max(q, -1, keepdims=True) - q
+        far = jnp.max(q, -1, keepdims=True, initial=-128) - q
         log = _log(wrap_int32(jnp.sum(take_row(shares, far), -1, keepdims=True)))
         end = rescale_by(wrap_int32(log + INT32_MIN), int(back[0]), int(back[1]), "double")
         kept = _power(wrap_int32(take_row(small, far) - log), jnp.full_like(log, -(31 - _BITS - 4)))

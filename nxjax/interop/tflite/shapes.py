@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -240,7 +241,7 @@ def to_batch(x: Any, block: Sequence[int], around: list[tuple[int, int]], filled
     sizes = [n // b for n, b in zip(x.shape[1:], block, strict=False)]
     cut = x.reshape((x.shape[0], *(v for pair in zip(sizes, block, strict=True) for v in pair), *x.shape[1 + k :]))
     order = [*range(2, 2 * k + 1, 2), 0, *range(1, 2 * k, 2), *range(2 * k + 1, cut.ndim)]
-    return cut.transpose(order).reshape((-1, *sizes, *x.shape[1 + k :]))
+    return cut.transpose(order).reshape((x.shape[0] * math.prod(block), *sizes, *x.shape[1 + k :]))
 
 
 @rule("SPACE_TO_BATCH_ND", known=("block", "around"))

@@ -261,6 +261,12 @@ CASES: dict[str, Any] = {
     "fill": ("FILL", [i32(2, 3), f32()], T((2, 3)), {}),
     "range": ("RANGE", [const(np.float32(1)), const(np.float32(3)), const(np.float32(0.5))], T((4,)), {}),
     "update slice": ("DYNAMIC_UPDATE_SLICE", [f32(4, 5), f32(2, 2), const(np.int32([3, 1]))], T((4, 5)), {}),
+    "space to batch of none": (
+        "SPACE_TO_BATCH_ND",
+        [f32(1, 2, 4, 0), const(np.int32([3, 3])), const(np.int32([[1, 0], [2, 0]]))],
+        T((9, 1, 2, 0)),
+        {},
+    ),
     "update slice before": ("DYNAMIC_UPDATE_SLICE", [f32(4, 5), f32(2, 2), const(np.int32([-3, -1]))], T((4, 5)), {}),
     "diag": ("MATRIX_DIAG", [f32(2, 3)], T((2, 3, 3)), {}),
     "set diag": ("MATRIX_SET_DIAG", [f32(2, 3, 4), f32(2, 3)], T((2, 3, 4)), {}),
