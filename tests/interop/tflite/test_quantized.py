@@ -74,6 +74,13 @@ def test_comparisons(kind: str, dtype: str):
     agree(data, xs)
 
 
+@pytest.mark.parametrize("shape", [(0,), (3, 1, 0)])
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_log_softmax_of_nothing(dtype: str, shape: Any):
+    x, low = Drawn(0, dtype), int(np.iinfo(dtype).min)
+    agree(*one("LOG_SOFTMAX", [x.x(*shape)], x.y(*shape, scale=16 / 256, zero=low + 255)))
+
+
 @pytest.mark.parametrize("kind", ["EQUAL", "NOT_EQUAL", "LESS", "LESS_EQUAL", "GREATER", "GREATER_EQUAL"])
 def test_comparisons_of_16_bits(kind: str):
     """LiteRT leaves their grids aside where it orders them."""
