@@ -403,7 +403,7 @@ def test_batch_sizes_follow_the_chips_cost():
         found[target] = npu.advise_batch_size(model, input_shape=sample)
         # Nobody says what a launch costs on an Ethos-U.
         assert ("a sample" if target == "edgetpu" else "a rule of thumb") in found[target].reason
-        found[target, "large"] = npu.advise_batch_size(network(32, 32), input_shape=(1, 1, 32, 32))
+        found[target, "large"] = npu.advise_batch_size(network(64, 64), input_shape=(1, 1, 64, 64))
         peak = npu.optimize_model(model, input_shape=sample).memory.peak
         npu.set_memory_limit(peak * 3)
         if target == "edgetpu":
