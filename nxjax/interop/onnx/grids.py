@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -172,7 +173,13 @@ class StoredParameter:
         """The real numbers of the nearest whole ones, as far from 0 as these lead back to them."""
         scale = self.spread(self.scale)
         steps = jnp.round(x.astype(jnp.float64) / wrap(readonly(scale.astype(np.float64))))
-        return jnp.clip(steps, -REVERSIBLE, REVERSIBLE).astype(jnp.float32) * wrap(readonly(scale))
+        return jnp.clip(steps, -self._last, self._last).astype(jnp.float32) * wrap(readonly(scale))
+
+    @cached_property
+    def _last(self) -> int:
+        """How far from 0 a bias goes: as far as all real numbers lead back, and as far as the file's own do."""
+        own = np.abs(np.asarray(self.initial).astype(np.float64) / self.spread(self.scale))
+        return max(REVERSIBLE, int(np.rint(own.max(initial=0))))
 
     def written(self, x: Any) -> NDArray:
         """The tensor for the file, of a parameter: a `QArray`, or real numbers."""

@@ -161,6 +161,21 @@ def test_parameters_may_come_as_floats_and_have_derivatives():
     assert all(np.isfinite(g).all() and np.abs(g).max() > 0 for g in grads.values())
 
 
+@pytest.mark.parametrize("largest", [100, 1 << 22, (1 << 23) + 1, (1 << 31) - 1])
+def test_biases_are_the_numbers_of_the_file_however_large(largest: int, tmp_path: Path):
+    """Beside activations of 16 bits a bias is on a fine grid, so its whole numbers are large."""
+    scale = np.float32(2.0**-22)
+    whole = np.array([largest, -largest, 3], np.int32)
+    nodes = [node("DequantizeLinear", "b s", "r"), node("Add", "x r", "y")]
+    file = model(nodes, ("x", 1, [3]), ("y", 1, [3]), {"b": whole, "s": scale})
+    f = nx.interop.from_onnx(file.SerializeToString())
+    np.testing.assert_allclose(f(f.params, np.zeros(3, np.float32)), whole * scale, rtol=1e-7)
+    if "b" in f.params:
+        f.save(tmp_path / "again.onnx", {"b": f.params["b"] + 0})
+        (again, _) = onnx.load(tmp_path / "again.onnx").graph.initializer
+        np.testing.assert_array_equal(numpy_helper.to_array(again), whole)
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_written_file_computes_what_was_trained(per_channel: bool, tmp_path: Path):
     """Float masters between the integers, on halves between two, and beyond the ends of the grids."""
