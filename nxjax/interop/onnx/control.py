@@ -12,7 +12,7 @@ import numpy as np
 
 from nxjax import lax
 from nxjax import numpy as jnp
-from nxjax.errors import NxError
+from nxjax.errors import CarryTypeError, NxError
 from nxjax.interop.graphs.values import NeedsValue, Refused, as_numpy, concrete
 from nxjax.interop.onnx.graph import OnnxGraph, dtype_of, invalid
 from nxjax.interop.onnx.shapes import number
@@ -64,7 +64,11 @@ def _loop(most: Any = None, condition: Any = None, *carry: Any, body: OnnxGraph,
             _, *ys = turn(i, jnp.asarray(True), *c)
             return tuple(ys[:count]), tuple(ys[count:])
 
-        last, made = lax.scan(step, tuple(carry), jnp.arange(n, dtype=jnp.int64))
+        try:
+            last, made = lax.scan(step, tuple(carry), jnp.arange(n, dtype=jnp.int64))
+        except CarryTypeError:
+            # A value that grows with each turn: every turn is written out.
+            return _in_python(turn, n, condition, carry, scans, body)
         return (*last, *made)
     if not (concrete(condition) and concrete(most)):
         return _while(turn, most, condition, carry, scans)

@@ -14,7 +14,7 @@ from nxjax.interop.graphs.function import ImportedFunction
 from nxjax.interop.graphs.mapped import mapped
 from nxjax.interop.graphs.values import ValueInfo, constant, value
 from nxjax.interop.onnx import rules
-from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, parsed
+from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, inside, parsed, read_by
 from nxjax.interop.onnx.grids import StoredParameter, stored_parameter
 from nxjax.interop.onnx.save import save
 from nxjax.interop.onnx.walk import RULES, OnnxWalker
@@ -149,18 +149,14 @@ def _fixed(graph: OnnxGraph) -> set[str]:
     for n in graph.nodes:
         known = RULES[n.kind].known | RULES[n.kind].grids if n.kind in RULES else ()
         found.update(name for i, name in enumerate(n.inputs) if i in known)
-        for inner in _inside(n):
+        for inner in inside(n):
             found |= _fixed(inner)
     return found
 
 
-def _inside(node: OnnxNode) -> list[OnnxGraph]:
-    return [a for a in node.attributes.values() if isinstance(a, OnnxGraph)]
-
-
 def _on_grids(graph: OnnxGraph) -> bool:
     """Whether something in the graph says a grid."""
-    return any((n.kind in RULES and RULES[n.kind].grids) or any(map(_on_grids, _inside(n))) for n in graph.nodes)
+    return any((n.kind in RULES and RULES[n.kind].grids) or any(map(_on_grids, inside(n))) for n in graph.nodes)
 
 
 def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
@@ -169,8 +165,8 @@ def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
     for n in graph.nodes:
         for name in n.inputs:
             readers.setdefault(name, []).append(n)
-        for inner in _inside(n):
-            for name in _read_by(inner):
+        for inner in inside(n):
+            for name in read_by(inner):
                 readers.setdefault(name, []).append(None)
     found: dict[str, StoredParameter] = {}
     stored = graph.initializers
@@ -188,11 +184,6 @@ def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
         if made is not None:
             found[name] = made
     return found
-
-
-def _read_by(graph: OnnxGraph) -> set[str]:
-    found = {name for n in graph.nodes for name in n.inputs} | {p.name for p in graph.outputs}
-    return found.union(*(_read_by(inner) for n in graph.nodes for inner in _inside(n)))
 
 
 @api_boundary

@@ -42,9 +42,13 @@ def invalid(what: str, got: object) -> InvalidFileError:
     return InvalidFileError(f"from_onnx: {what}", got=str(got)[:300])
 
 
-def qualified(domain: str, kind: str) -> str:
-    """The name of an operator: ``Conv``, or ``com.microsoft::Gelu`` outside the standard domain."""
-    return kind if domain in _STANDARD else f"{domain}::{kind}"
+def qualified(domain: str, kind: str, overload: str = "") -> str:
+    """The name of an operator: ``Conv``, or ``com.microsoft::Gelu`` outside the standard domain.
+
+    A function of a file may have more than one body by the same name: ``local::Scale:second``.
+    """
+    name = kind if domain in _STANDARD else f"{domain}::{kind}"
+    return f"{name}:{overload}" if overload else name
 
 
 @final
@@ -90,6 +94,7 @@ class OnnxGraph:
 
     Attributes:
         proto: what it was read from, for ONNX's own schemas.
+        defaults: of the body of a function, the attributes that a caller may leave out.
     """
 
     name: str
@@ -98,6 +103,41 @@ class OnnxGraph:
     outputs: tuple[ValueInfo, ...]
     initializers: Mapping[str, NDArray]
     proto: Any = None
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+def inside(node: OnnxNode) -> list[OnnxGraph]:
+    """The graphs that a node has."""
+    return [a for a in node.attributes.values() if isinstance(a, OnnxGraph)]
+
+
+def read_by(graph: OnnxGraph) -> set[str]:
+    """Names of the values that a graph or one inside it reads, its own and those around it."""
+    found = {name for n in graph.nodes for name in n.inputs} | {p.name for p in graph.outputs}
+    return found.union(*(read_by(inner) for n in graph.nodes for inner in inside(n)))
+
+
+def _ordered(nodes: tuple[OnnxNode, ...]) -> tuple[OnnxNode, ...]:
+    """Nodes in an order in which they can run: as they stand, if they can. A ring stays for the walk to refuse."""
+    makers = {name: i for i, n in enumerate(nodes) for name in n.outputs if name}
+    needs = [
+        {makers[name] for name in {*n.inputs}.union(*map(read_by, inside(n))) if name in makers} - {i}
+        for i, n in enumerate(nodes)
+    ]
+    if all(j < i for i, some in enumerate(needs) for j in some):
+        return nodes
+    users: list[list[int]] = [[] for _ in nodes]
+    for i, some in enumerate(needs):
+        for j in some:
+            users[j].append(i)
+    left = [len(some) for some in needs]
+    ready = [i for i, count in enumerate(left) if not count]
+    for i in ready:
+        for k in users[i]:
+            left[k] -= 1
+            if not left[k]:
+                ready.append(k)
+    return tuple(nodes[i] for i in (*ready, *(i for i, count in enumerate(left) if count)))
 
 
 @final
@@ -146,7 +186,7 @@ class ModelReader:
         if not proto.HasField("graph") or not proto.opset_import:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")
         opsets = _opsets(proto)
-        functions = {qualified(_text(f.domain), _text(f.name)): self.function(f) for f in proto.functions}
+        functions = {_named(f, f.name): self.function(f) for f in proto.functions}
         metadata = {_text(p.key): _text(p.value) for p in proto.metadata_props}
         return OnnxFile(self.graph(proto.graph, opsets, 0), functions, metadata)
 
@@ -154,7 +194,10 @@ class ModelReader:
         opsets = _opsets(proto)
         nodes = tuple(self._node(n, opsets, 0) for n in proto.node)
         ports = lambda names: tuple(ValueInfo(_text(name), None, None) for name in names)
-        return OnnxGraph(_text(proto.name), nodes, ports(proto.input), ports(proto.output), {})
+        defaults = {_text(a.name): self._attribute(a, opsets, 0) for a in proto.attribute_proto}
+        return OnnxGraph(
+            _text(proto.name), _ordered(nodes), ports(proto.input), ports(proto.output), {}, defaults=defaults
+        )
 
     def graph(self, proto: Any, opsets: Mapping[str, int], depth: int) -> OnnxGraph:
         if depth > DEPTH:
@@ -167,14 +210,14 @@ class ModelReader:
         stored.update((name, self.tensor(t)) for name, t in held.items())
         nodes = tuple(self._node(n, opsets, depth) for n in proto.node if held.keys().isdisjoint(map(_text, n.output)))
         return OnnxGraph(
-            _text(proto.name), nodes, given, tuple(map(_port, proto.output)), stored, proto if depth else None
+            _text(proto.name), _ordered(nodes), given, tuple(map(_port, proto.output)), stored, proto if depth else None
         )
 
     def _node(self, n: Any, opsets: Mapping[str, int], depth: int) -> OnnxNode:
         domain = _text(n.domain)
         domain = "" if domain in _STANDARD else domain
         attributes = {_text(a.name): self._attribute(a, opsets, depth) for a in n.attribute}
-        kind = qualified(domain, _text(n.op_type))
+        kind = _named(n, n.op_type)
         names = lambda given: tuple(map(_text, given))
         return OnnxNode(kind, _text(n.name), names(n.input), names(n.output), attributes, opsets.get(domain, 1))
 
@@ -273,6 +316,11 @@ class ModelReader:
 
 def _opsets(proto: Any) -> dict[str, int]:
     return {"" if _text(o.domain) in _STANDARD else _text(o.domain): o.version for o in proto.opset_import}
+
+
+def _named(proto: Any, kind: Any) -> str:
+    """The name of the operator that a node is, or that a function defines."""
+    return qualified(_text(proto.domain), _text(kind), _text(getattr(proto, "overload", "")))
 
 
 def _text(raw: Any) -> str:

@@ -52,7 +52,9 @@ def _constant(
         (value, None), (sparse_value, None), (value_float, np.float32), (value_floats, np.float32),
         (value_int, np.int64), (value_ints, np.int64), (value_string, object), (value_strings, object),
     )  # fmt: skip
-    given, dtype = next((x, dtype) for x, dtype in kinds if x is not None)
+    given, dtype = next(((x, dtype) for x, dtype in kinds if x is not None), (None, None))
+    if given is None:
+        raise ValueError("it has no value")
     return _value(np.asarray(given) if dtype is None else np.array(given, dtype))
 
 

@@ -188,7 +188,7 @@ class OnnxWalker:
         body = self.model.functions.get(node.kind) or schema_body(node, xs)
         if body is None:
             raise Refused(f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node)
-        filled = _filled(body, node.attributes)
+        filled = _filled(body, {**body.defaults, **node.attributes})
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1
         try:

@@ -8,7 +8,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ShapeError
+from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ProgramError, ShapeError
 from nxjax.transforms.inline import inlined
 
 onnx: Any = pytest.importorskip("onnx")
@@ -165,6 +165,84 @@ def test_functions_of_the_file_and_attributes_that_its_callers_give():
     )
     f = nx.interop.from_onnx(made.SerializeToString(), closed=True)
     np.testing.assert_allclose(f(np.array([-4, 2], np.float32)), [-1, 2])
+
+
+def constant(attribute: str) -> Any:
+    """A node whose value is an attribute of the function that it is in."""
+    made = helper.make_node("Constant", [], ["k"])
+    made.attribute.add(name="value_float", ref_attr_name=attribute, type=onnx.AttributeProto.FLOAT)
+    return made
+
+
+def of_functions(calls: Any, functions: Any) -> Any:
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("me", 1)]
+    graph = helper.make_graph(calls, "g", [info("x", ["n"])], [info("y", ["n"])])
+    file = helper.make_model(graph, functions=functions, opset_imports=imports)
+    return nx.interop.from_onnx(file.SerializeToString(), closed=True)
+
+
+def test_attributes_of_a_function_have_defaults():
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("me", 1)]
+    body = [constant("by"), node("Mul", "x k", "y")]
+    scale = helper.make_function("me", "Scale", ["x"], ["y"], body, imports, [], [helper.make_attribute("by", 3.0)])
+    bare = helper.make_function("me", "Bare", ["x"], ["y"], body, imports, ["by"])
+    twice = [helper.make_node("Scale", ["x"], ["h"], domain="me"), helper.make_node("Scale", ["h"], ["y"], domain="me")]
+    inner = helper.make_function("me", "Twice", ["x"], ["y"], twice, imports)
+    x = np.array([-4, 2], np.float32)
+    for kind, given, expected in (("Scale", {}, 3), ("Scale", {"by": 0.5}, 0.5), ("Twice", {}, 9)):
+        f = of_functions([helper.make_node(kind, ["x"], ["y"], domain="me", **given)], [scale, inner])
+        np.testing.assert_allclose(f(x), x * expected)
+    with pytest.raises(ProgramError, match="Constant is not well formed"):
+        of_functions([helper.make_node("Bare", ["x"], ["y"], domain="me")], [bare])(x)
+
+
+def test_functions_of_one_name_have_overloads():
+    made = [
+        helper.make_function("me", "Do", ["x"], ["y"], [node(kind, "x", "y")], [helper.make_opsetid("", 21)])
+        for kind in ("Abs", "Neg")
+    ]
+    calls = [helper.make_node("Do", ["x"], ["h"], domain="me"), helper.make_node("Do", ["h"], ["y"], domain="me")]
+    for some in (made, calls):
+        some[1].overload = "second"
+    np.testing.assert_allclose(of_functions(calls, made)(np.array([-4, 2], np.float32)), [-4, -2])
+
+
+def test_a_loop_whose_values_grow():
+    """Its turns are known, so each has shapes of its own, in `jit` and in `grad`, too."""
+    body = helper.make_graph(
+        [node("Concat", "v x", "w", axis=0), node("Identity", "go", "on")],
+        "body",
+        [info("i", [], INT64), info("go", [], TensorProto.BOOL), info("v", ["a", 2])],
+        [info("on", [], TensorProto.BOOL), info("w", ["b", 2])],
+    )
+    file = model(
+        [node("Loop", "n yes x", "y", body=body)],
+        [info("x", ["m", 2])],
+        [info("y", ["k", 2])],
+        {"n": np.int64(3), "yes": np.array(True)},
+    )
+    f = nx.interop.from_onnx(file.SerializeToString(), closed=True)
+    x = np.arange(2, dtype=np.float32).reshape(1, 2)
+    for run in (f, nx.jit(f)):
+        np.testing.assert_array_equal(run(x), np.tile(x, (4, 1)))
+    np.testing.assert_array_equal(nx.grad(lambda x: f(x).sum())(x), np.full((1, 2), 4.0))
+
+
+def test_nodes_may_stand_in_any_order():
+    """ONNX wants an order in which they can run; ONNX Runtime takes any, so some tools write any."""
+    branch = lambda kind: helper.make_graph([node(kind, "b", "r")], kind, [], [info("r", ["n"])])
+    nodes = [
+        node("If", "c", "y", then_branch=branch("Neg"), else_branch=branch("Abs")),
+        node("Add", "a a", "b"),
+        node("Abs", "x", "a"),
+    ]
+    ports = [info("x", ["n"]), info("c", [], TensorProto.BOOL)]
+    f = nx.interop.from_onnx(model(nodes, ports, [info("y", ["n"])]).SerializeToString())
+    np.testing.assert_array_equal(f({}, np.array([-1, 2], np.float32), True), [-2, -4])
+    ring = [node("Add", "x z", "y"), node("Neg", "y", "z")]
+    f = nx.interop.from_onnx(model(ring, [info("x", ["n"])], [info("y", ["n"])]).SerializeToString())
+    with pytest.raises(InvalidFileError, match="used before it is made"):
+        f({}, np.zeros(2, np.float32))
 
 
 def test_tensors_in_another_file_are_mapped(tmp_path: Path):
