@@ -50,7 +50,7 @@ class OnnxFunction(ImportedFunction):
         self,
         model: OnnxFile,
         proto: object,  # an `onnx.ModelProto`
-        elements: frozenset[int],
+        reader: ModelReader,
         name: str,
         constants: Mapping[str, Any],
         shapes: Mapping[str, Any],
@@ -58,7 +58,7 @@ class OnnxFunction(ImportedFunction):
         closed: bool,
     ) -> None:
         graph = model.graph
-        self._model, self._proto, self._elements, self._seed = model, proto, elements, seed
+        self._model, self._proto, self._reader, self._seed = model, proto, reader, seed
         known = {p.name for p in graph.inputs}
         for k in (*constants, *(k for k, v in shapes.items() if not isinstance(v, int))):
             if k not in known:
@@ -140,7 +140,7 @@ class OnnxFunction(ImportedFunction):
                         f"{self.__name__}: {k} cannot be stored as {held.dtype}", got="NaN or infinity"
                     )
                 changed[k] = np.asarray(v).astype(stored[k].dtype) if held is None else held.written(v)
-        save(Path(path), self._proto, self._elements, stored, changed)
+        save(Path(path), self._proto, self._reader, stored, changed)
 
 
 def _fixed(graph: OnnxGraph) -> set[str]:
@@ -244,9 +244,10 @@ def from_onnx(
             ) from None
     graph, elements = without_elements(data)
     proto = parsed(graph)
+    reader = ModelReader(folder, elements)
     try:
-        read = ModelReader(folder, elements).model(proto)
+        read = reader.model(proto)
     except RecursionError as e:
         raise InvalidFileError("from_onnx: the model is nested too deeply") from e
     name = read.graph.name or "model"
-    return OnnxFunction(read, proto, frozenset(elements), name, constants or {}, shapes or {}, seed, closed)
+    return OnnxFunction(read, proto, reader, name, constants or {}, shapes or {}, seed, closed)

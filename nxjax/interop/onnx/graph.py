@@ -174,12 +174,17 @@ def dtype_of(code: int) -> Any:
 
 @final
 class ModelReader:
-    """Turns protocol buffers into `OnnxGraph`s."""
+    """Turns protocol buffers into `OnnxGraph`s.
+
+    Attributes:
+        stripped: numbers of the tensors in the graph whose elements are not in the protocol buffer.
+    """
 
     def __init__(self, folder: Path | None, elements: Mapping[int, NDArray] | None = None) -> None:
         self._folder = folder
         # Bytes of tensors that are not in the protocol buffer, by their number in the graph.
         self._elements = elements or {}
+        self.stripped = frozenset(self._elements)
         self._files: dict[Path, NDArray] = {}
 
     def model(self, proto: Any) -> OnnxFile:

@@ -6,7 +6,7 @@ Of a large model the tensors lie in one data file beside it. Knows no operator.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.files import safe_io
-from nxjax.interop.onnx.graph import package, weights_of_nodes
+from nxjax.interop.onnx.graph import ModelReader, package, weights_of_nodes
 
 NDArray = np.ndarray[Any, Any]
 
@@ -23,6 +23,10 @@ LARGEST: Final = 2**31 - 2**24
 # Smaller tensors stay in the model, as the file writes them.
 _LARGE: Final = 1024
 _ALIGNED: Final = 4096
+# Where a tensor may have its elements.
+_ELEMENTS: Final = (
+    "float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data", "raw_data", "external_data",
+)  # fmt: skip
 
 
 def _tensors(proto: Any) -> list[tuple[str, Any]]:
@@ -30,14 +34,29 @@ def _tensors(proto: Any) -> list[tuple[str, Any]]:
     return [*((t.name, t) for t in proto.graph.initializer), *weights_of_nodes(proto.graph).items()]
 
 
+def _within(proto: Any) -> Iterator[Any]:
+    """All tensors of a graph or of a function's body, and of the graphs inside of it."""
+    sparse = list(getattr(proto, "sparse_initializer", ()))
+    yield from getattr(proto, "initializer", ())
+    for a in (a for n in proto.node for a in n.attribute):
+        if a.HasField("t"):
+            yield a.t
+        yield from a.tensors
+        sparse += [a.sparse_tensor] if a.HasField("sparse_tensor") else []
+        for graph in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+            yield from _within(graph)
+    for t in sparse:
+        yield from (t.values, t.indices)
+
+
 def save(
-    path: Path, proto: Any, stripped: frozenset[int], stored: Mapping[str, NDArray], changed: Mapping[str, NDArray]
+    path: Path, proto: Any, reader: ModelReader, stored: Mapping[str, NDArray], changed: Mapping[str, NDArray]
 ) -> None:
     """Write a model, whole or not at all.
 
     Args:
         proto: the model.
-        stripped: numbers of the tensors in its graph that are there without their elements.
+        reader: what has read it: of tensors whose elements lie elsewhere.
         stored: the elements of all tensors by name.
         changed: other elements than those.
 
@@ -47,34 +66,43 @@ def save(
     copy = package().ModelProto()
     copy.CopyFrom(proto)
     external = package().TensorProto.EXTERNAL
-    outside = any(t.data_location == external for t in copy.graph.initializer)
+    every = lambda: (t for body in (copy.graph, *copy.functions) for t in _within(body))
+    outside = any(t.data_location == external for t in every())
     outside = outside or sum(x.nbytes for x in stored.values()) > LARGEST
     parts: list[bytes] = []
-    size = 0
+
+    def put(t: Any, x: NDArray) -> None:
+        """Give a tensor other elements, and leave all else that it says."""
+        data = package().numpy_helper.from_array(np.ascontiguousarray(x).reshape(tuple(t.dims))).raw_data
+        for name in _ELEMENTS:
+            t.ClearField(name)
+        if outside and len(data) >= _LARGE:
+            size = sum(map(len, parts))
+            room = -size % _ALIGNED
+            parts.extend((bytes(room), data))
+            t.data_location = external
+            for key, v in (("offset", size + room), ("length", len(data))):
+                t.external_data.add(key=key, value=str(v))
+            return
+        if t.data_location == external:
+            t.ClearField("data_location")
+        t.raw_data = data
+
     count = len(copy.graph.initializer)
     for i, (name, t) in enumerate(_tensors(copy)):
-        if name not in changed and i not in stripped and not (outside and i < count):
-            continue
-        x = changed.get(name, stored[name])
-        made = package().numpy_helper.from_array(np.ascontiguousarray(x).reshape(tuple(t.dims)), t.name)
-        if outside and len(made.raw_data) >= _LARGE:
-            data, room = made.raw_data, -size % _ALIGNED
-            parts += [bytes(room), data]
-            size += room + len(data)
-            made.ClearField("raw_data")
-            made.data_location = external
-            for key, v in (("offset", size - len(data)), ("length", len(data))):
-                made.external_data.add(key=key, value=str(v))
-        if t.HasField("doc_string"):
-            made.doc_string = t.doc_string
-        t.CopyFrom(made)
+        if name in changed or i in reader.stripped or (outside and i < count and stored[name].dtype != object):
+            put(t, changed.get(name, stored[name]))
+    for t in every():
+        # Elements that lie beside the file that was read, and not yet beside this one.
+        if t.data_location == external and any(e.key == "location" for e in t.external_data):
+            put(t, reader.tensor(t))
     if parts:
         digest = hashlib.sha256()
         for part in parts:
             digest.update(part)
         # Named by its bytes: a model that stands here already keeps its own until the new one is whole.
         place = f"{path.name}.{digest.hexdigest()[:8]}.data"
-        for _, t in _tensors(copy):
+        for t in every():
             if t.data_location == external:
                 t.external_data.add(key="location", value=place)
         safe_io.write(path.with_name(place), b"".join(parts))

@@ -198,6 +198,20 @@ def test_a_written_file_computes_what_was_trained(per_channel: bool, tmp_path: P
         f.save(tmp_path / "tuned.onnx", {**floats, "w": floats["w"] * jnp.nan})
 
 
+def test_a_tensor_keeps_all_that_a_file_says_of_it(tmp_path: Path):
+    w = RNG.normal(size=(64, 32)).astype(np.float32)  # large enough to be left where it lies
+    file = model([node("MatMul", "x w", "y")], ("x", 1, ["n", 64]), ("y", 1, ["n", 32]), {"w": w})
+    (t,) = file.graph.initializer
+    t.doc_string, t.data_location = "weights", onnx.TensorProto.DEFAULT
+    t.metadata_props.add(key="from", value="here")
+    f = nx.interop.from_onnx(file.SerializeToString())
+    f.save(tmp_path / "same.onnx")
+    assert onnx.load(tmp_path / "same.onnx") == file
+    f.save(tmp_path / "same.onnx", {"w": f.params["w"] * 2})
+    t.raw_data = (w * 2).tobytes()
+    assert onnx.load(tmp_path / "same.onnx") == file
+
+
 def test_files_come_back_as_they_were(tmp_path: Path):
     file = qdq(np.uint8, True)
     f = nx.interop.from_onnx(file.SerializeToString())
@@ -227,6 +241,43 @@ def test_tensors_outside_the_model_are_written_beside_it(tmp_path: Path):
     np.testing.assert_array_equal(
         numpy_helper.to_array(onnx.load(tmp_path / "b" / "net.onnx").graph.initializer[0]), w * 2
     )
+
+
+def outside(name: str, at: int) -> Any:
+    """A tensor of 512 numbers, number ``at`` of a file."""
+    t = onnx.TensorProto(name=name, data_type=1, dims=[512], data_location=onnx.TensorProto.EXTERNAL)
+    for key, v in (("location", "net.bin"), ("offset", at * 2048)):
+        t.external_data.add(key=key, value=str(v))
+    return t
+
+
+@pytest.mark.parametrize("place", ["constant", "branch", "function"])
+def test_a_written_model_does_not_need_the_folder_that_it_came_from(place: str, tmp_path: Path):
+    rows = RNG.normal(size=(2, 512)).astype(np.float32)
+    (tmp_path / "a").mkdir(), (tmp_path / "b").mkdir()
+    (tmp_path / "a" / "net.bin").write_bytes(rows.tobytes())
+    held = node("Constant", "", "k", value=outside("", 0))
+    added = [held, node("Add", "x k", "h"), node("Add", "h w", "y")]
+    x, y = (helper.make_tensor_value_info(k, 1, [512]) for k in "xy")
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("me", 1)]
+    functions: Any = []
+    if place == "branch":
+        inner = helper.make_graph(added, "inner", [], [y])
+        added = [node("If", "yes", "y", then_branch=inner, else_branch=inner)]
+    if place == "function":
+        functions = [helper.make_function("me", "F", ["x", "w"], ["y"], added, imports)]
+        added = [helper.make_node("F", ["x", "w"], ["y"], domain="me")]
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    graph = helper.make_graph(added, "net", [x], [y], [yes, outside("w", 1)])
+    file = helper.make_model(graph, opset_imports=imports, functions=functions, ir_version=9)
+    (tmp_path / "a" / "net.onnx").write_bytes(file.SerializeToString())
+    f = nx.interop.from_onnx(tmp_path / "a" / "net.onnx")
+    f.save(tmp_path / "b" / "net.onnx")
+    assert len(list((tmp_path / "b").iterdir())) == 2
+    g = nx.interop.from_onnx(tmp_path / "b" / "net.onnx")
+    x = np.zeros(512, np.float32)
+    for h in (f, g):
+        np.testing.assert_array_equal(h(h.params, x), rows[0] + rows[1])
 
 
 def mapped(x: Any) -> bool:
