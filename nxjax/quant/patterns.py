@@ -5,7 +5,9 @@
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
 - a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt; a known base makes an exponential;
-- logaddexp(x, 0) is softplus.
+- logaddexp(x, 0) is softplus;
+- exp(x) / sum(exp(x)) is softmax, and other functions are what `spelled` finds them to be;
+- mean(x * x) - mean(x) ** 2 is the mean of (x - mean(x)) ** 2, which loses no digits.
 
 Only where the policy wants integers: in float these are what they were. Knows no ranges.
 """
@@ -19,15 +21,18 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import integer_pow, mul, rsqrt, sqrt
+from nxjax.ops.arithmetic import integer_pow, mul, rsqrt, sqrt, square, sub
 from nxjax.ops.composite_activation import leaky_relu, softplus
+from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.elementary import exp
 from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup, GridWalk
 from nxjax.quant.scheme import Policy, resolve_policy
+from nxjax.quant.spelled import Spelled, softmax_of, spelled
 from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -75,8 +80,13 @@ class _Speller:
     def program(self) -> Program:
         p = self.source
         changed = False
+        whole: dict[Equation, Spelled] | None = None
         for e in p.equations:
-            found = self._found(e)
+            found = False
+            if e.op.name in _ENDS and self._tables(e):
+                whole = spelled(p, self.view) if whole is None else whole
+                found = self._whole(e, whole.get(e))
+            found = found or self._found(e)
             changed = changed or found
             if not found:
                 self.equations.append(e)
@@ -102,10 +112,34 @@ class _Speller:
         # Of 16 bits there is a table of few functions only.
         return rewrite(self, e, scheme.activations == dtypes.int8)
 
+    def _tables(self, e: Equation) -> bool:
+        """Whether ``e`` computes on integers of 8 bits, of which any function is a table."""
+        if not self.view.is_float(e.outputs[0]) or all(self.view.is_weight(a) for a in e.inputs):
+            return False
+        scheme = resolve_policy(self.policy, e, self.names)
+        return scheme is not None and scheme.integer and scheme.activations == dtypes.int8
+
+    def _whole(self, e: Equation, found: Spelled | None) -> bool:
+        """``e`` as the op that `spelled` found it to be."""
+        if found is None:
+            return False
+        x = found.x
+        if not found.product:
+            self.equations.append(Equation(found.op, (x,), e.outputs, found.params, e.source, e.scope))
+            return True
+        y = self._added(e, Equation(found.op, (x,), (Var(x.type),), found.params), found.op.name)
+        self.equations.append(Equation(mul, (x, y), e.outputs, {}, e.source, e.scope))
+        return True
+
     # --- quotients ---
 
     def quotient(self, e: Equation, tables: bool) -> bool:
         x, divisor = e.inputs
+        soft = softmax_of(self.view, e)
+        if soft is not None:
+            of, axis = soft
+            self.equations.append(Equation(softmax, (of,), e.outputs, {"axis": axis}, e.source, e.scope))
+            return True
         if not isinstance(divisor, Var) or self.view.is_weight(divisor):
             return False
         chain: list[Equation] = []
@@ -185,7 +219,74 @@ class _Speller:
         return self._leaky(e, tables, self._summed((e.inputs, e.inputs[::-1]), lambda a: self._bounded(a, "min")))
 
     def difference(self, e: Equation, tables: bool) -> bool:
+        if self._variance(e):
+            return True
         return self._leaky(e, tables, self._summed((e.inputs,), self._turned))
+
+    def _variance(self, e: Equation) -> bool:
+        """mean(x * x) - mean(x) ** 2 as the mean of (x - mean(x)) ** 2."""
+        mean = self._square(e.inputs[1])
+        of_squares, of_values = self._mean(e.inputs[0]), None if mean is None else self._mean(mean)
+        if of_squares is None or of_values is None or not isinstance(mean, Var):
+            return False
+        x = self._square(of_squares.inputs[0])
+        if x is None or x is not of_values.inputs[0] or of_squares.params != of_values.params:
+            return False
+        axes = of_squares.params["axes"]
+        kept = tuple(i for i in range(x.type.ndim) if i not in axes)
+        reduced, count = of_squares.outputs[0], math.prod(x.type.shape[a] for a in axes)
+        if mean.type.shape != reduced.type.shape:
+            mean = self._added(
+                e, Equation(reshape, (mean,), (Var(reduced.type),), {"shape": reduced.type.shape}), "mean"
+            )
+        wide = {"shape": x.type.shape, "broadcast_dimensions": kept}
+        spread = self._added(e, Equation(broadcast_in_dim, (mean,), (Var(x.type),), wide), "spread")
+        centred = self._added(e, Equation(sub, (x, spread), (Var(x.type),), {}), "centred")
+        squared = self._added(e, Equation(square, (centred,), (Var(x.type),), {}), "squared")
+        total = self._added(e, Equation(reduce_sum, (squared,), (Var(reduced.type),), {"axes": axes}), "sum")
+        if reduced.type.shape != e.outputs[0].type.shape:
+            shape = e.outputs[0].type.shape
+            total = self._added(e, Equation(reshape, (total,), (Var(e.outputs[0].type),), {"shape": shape}), "shaped")
+        share = Literal(wrap(np.asarray(1 / count, np.float32)))
+        factor = Equation(
+            broadcast_in_dim, (share,), (Var(total.type),), {"shape": total.type.shape, "broadcast_dimensions": ()}
+        )
+        self.equations.append(Equation(mul, (total, self._added(e, factor, "share")), e.outputs, {}, e.source, e.scope))
+        return True
+
+    def _square(self, a: Atom) -> Atom | None:
+        """x of x * x."""
+        e = self.view.made_by(a, "mul", "square", "integer_pow", "pow")
+        if e is None:
+            return None
+        x = e.inputs[0]
+        twice = {
+            "mul": lambda: e.inputs[1] is x,
+            "square": lambda: True,
+            "integer_pow": lambda: e.params["y"] == 2,
+            "pow": lambda: self.view.number(e.inputs[1]) == 2,
+        }
+        return x if twice[e.op.name]() else None
+
+    def _mean(self, a: Atom) -> Equation | None:
+        """The sum of which ``a`` is the mean, if it is one; with dimensions of size 1 or without."""
+        e = self.view.made_by(a, "div", "mul")
+        for y, other in () if e is None else (e.inputs, e.inputs[::-1])[: 1 if e.op.name == "div" else 2]:
+            number = self.view.number(other)
+            total = self.view.made_by(self._shaped(y), "reduce_sum")
+            if not number or total is None:
+                continue
+            count = math.prod(total.inputs[0].type.shape[i] for i in total.params["axes"])
+            assert e is not None
+            if abs((number if e.op.name == "div" else 1 / number) - count) <= 1e-6 * count:
+                return total
+        return None
+
+    def _shaped(self, a: Atom) -> Atom:
+        """``a`` before it was only reshaped."""
+        while (e := self.view.made_by(a, "reshape")) is not None:
+            a = e.inputs[0]
+        return a
 
     def larger(self, e: Equation, tables: bool) -> bool:
         return self._leaky(e, tables, self._larger(e))
@@ -258,6 +359,8 @@ class _Speller:
         return None
 
 
+# Where functions of one value end, as `spelled` finds them.
+_ENDS: Final = frozenset(("mul", "div", "add", "sub", "log", "log1p", "integer_pow", "select_n", "neg"))
 # What may be spelled out; and whether chips have tables of functions for it.
 _SPELLED: Final[dict[str, Callable[[_Speller, Equation, bool], bool]]] = {
     "div": _Speller.quotient,

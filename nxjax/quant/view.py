@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from nxjax.trace import dtypes
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 # Ops that only spread or rename one number.
@@ -28,6 +29,12 @@ class WeightView:
         self.results = {a for a in program.outputs if isinstance(a, Var)}
         self.weights: set[Var] = {v for v, w in zip(program.inputs, weights, strict=True) if w}
         self.weights.update(program.constvars)
+        # Numbers that a file holds as constants of one element.
+        self.constants = {
+            v: x
+            for v, x in zip(program.constvars, program.values, strict=True)
+            if v.type.size == 1 and isinstance(x, DeviceArray)
+        }
         for e in program.equations:
             if not e.effect and not e.op.nested and all(self.is_weight(a) for a in e.inputs):
                 self.weights.update(e.outputs)
@@ -52,12 +59,14 @@ class WeightView:
     def number(self, a: Atom) -> float | None:
         """The number that every element of ``a`` is, if that is known."""
         while isinstance(a, Var):
+            known = self.constants.get(a)
+            if known is not None:
+                return _number(known.numpy())
             e = self.producer.get(a)
             if e is None or e.op.name not in _SPREADING:
                 return None
             a = e.inputs[0]
-        value = np.asarray(a.value.numpy())
-        return float(value) if value.dtype.kind in "fiub" or value.dtype in dtypes.FLOAT else None
+        return _number(a.value.numpy())
 
     def other(self, e: Equation, v: Var) -> Atom | None:
         """The second operand of a two-operand equation one of whose operands is ``v``."""
@@ -65,3 +74,8 @@ class WeightView:
         if a is v and b is not v:
             return b
         return a if b is v and a is not v else None
+
+
+def _number(x: Any) -> float | None:
+    value = np.asarray(x)
+    return float(value.reshape(())) if value.dtype.kind in "fiub" or value.dtype in dtypes.FLOAT else None

@@ -1,0 +1,166 @@
+"""Functions of one value that a program spells out, whatever the spelling: found by the values that they have.
+
+Each elementwise equation is evaluated at some points as a function of every value behind it. One that is there what an
+op is becomes that op: ``x * clip(x + 3, 0, 6) / 6`` is hard_swish, with one rounding instead of four. Knows no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+
+from nxjax.ops.base import Elementwise
+from nxjax.ops.composite_activation import gelu, hard_swish, softplus
+from nxjax.ops.elementary import logistic, tanh
+from nxjax.quant.view import WeightView
+from nxjax.trace.core import Op
+from nxjax.trace.program import Atom, Equation, Program, Var
+
+NDArray = np.ndarray[Any, Any]
+# Where functions are compared: both sides of every bend of those below, in no regular distance.
+POINTS: Final = np.concatenate([np.linspace(-9.3, 9.1, 61), [-2.97, -1e-2, 1e-2, 3.03]]).astype(np.float32)
+CLOSE: Final = 2e-5
+# A function begins at most so many values back.
+BACK: Final = 14
+
+
+class Spelled(NamedTuple):
+    """An op of ``x`` that an equation's result is; with ``product``, the result is x times it."""
+
+    op: Op
+    params: dict[str, Any]
+    x: Var
+    product: bool = False
+
+
+@final
+class _Known(NamedTuple):
+    values: NDArray
+    op: Op
+    params: dict[str, Any]
+    product: bool = False
+
+
+def _known() -> tuple[_Known, ...]:
+    rows: tuple[tuple[Op, dict[str, Any]], ...] = (
+        (hard_swish, {}), (gelu, {"approximate": False}), (gelu, {"approximate": True}), (logistic, {}), (tanh, {}),
+        (softplus, {}),
+    )  # fmt: skip
+    found = [_Known(np.asarray(op.eval(POINTS, **params)), op, params) for op, params in rows]
+    sigmoid = np.asarray(logistic.eval(POINTS))
+    return (*found, _Known(POINTS * sigmoid, logistic, {}, True))
+
+
+@final
+class _Behind(NamedTuple):
+    """Values that one depends on alone, and what it is at the points of each: [values, points]."""
+
+    sources: tuple[Var, ...]
+    values: NDArray
+    # Equations between each and this one.
+    depths: tuple[int, ...]
+
+
+def spelled(program: Program, view: WeightView) -> dict[Equation, Spelled]:
+    """The equations whose result is a known function of one value, made by two equations or more."""
+    behind: dict[Var, _Behind] = {}
+    known = _known()
+    found: dict[Equation, Spelled] = {}
+    table = np.stack([k.values for k in known])
+    for e in program.equations:
+        if not isinstance(e.op, Elementwise) or e.op.multi or e.effect or e.op.nested:
+            continue
+        y = e.outputs[0]
+        here = _evaluated(e, view, behind)
+        if here is None:
+            continue
+        behind[y] = here
+        if not view.is_float(y):
+            continue
+        for x, values, depth in zip(here.sources, here.values, here.depths, strict=True):
+            if depth < 2 or x.type.shape != y.type.shape:
+                continue
+            off = np.abs(values - table) / (1 + np.abs(table))
+            best = int(off.max(1).argmin())
+            if off[best].max() <= CLOSE:
+                found[e] = Spelled(known[best].op, known[best].params, x, known[best].product)
+                break
+    return found
+
+
+def _evaluated(e: Equation, view: WeightView, behind: dict[Var, _Behind]) -> _Behind | None:
+    """What ``e`` makes, as a function of the values that all its operands come from."""
+    operands: list[_Behind | float] = []
+    for a in e.inputs:
+        number = view.number(a)
+        if number is not None:
+            operands.append(number)
+        elif isinstance(a, Var) and not view.is_weight(a):
+            operands.append(_with_itself(a, view, behind))
+        else:
+            return None
+    places = [o for o in operands if isinstance(o, _Behind)]
+    if not places:
+        return None
+    shared = [v for v in places[0].sources if all(v in o.sources for o in places[1:])][-BACK:]
+    if not shared:
+        return None
+    rows: list[NDArray] = []
+    for a, o in zip(e.inputs, operands, strict=True):
+        if isinstance(o, _Behind):
+            rows.append(o.values[[o.sources.index(v) for v in shared]])
+        else:
+            rows.append(np.full((len(shared), len(POINTS)), o, a.type.dtype))
+    depths = [1 + max(o.depths[o.sources.index(v)] for o in places) for v in shared]
+    call: Callable[..., Any] = e.op.eval
+    with np.errstate(all="ignore"):
+        values = np.asarray(call(*rows, **e.params))
+    return _Behind(tuple(shared), values, tuple(depths))
+
+
+def _with_itself(a: Var, view: WeightView, behind: dict[Var, _Behind]) -> _Behind:
+    """What is known of ``a``, and ``a`` as a function of itself."""
+    before = behind.get(a)
+    if not view.is_float(a):
+        return before or _Behind((), np.empty((0, len(POINTS)), bool), ())
+    if before is None:
+        return _Behind((a,), POINTS[None], (0,))
+    return _Behind((*before.sources, a), np.concatenate([before.values, POINTS[None]]), (*before.depths, 0))
+
+
+def softmax_of(view: WeightView, e: Equation) -> tuple[Atom, int] | None:
+    """x and axis of exp(x) / sum(exp(x)) along it; something that is the same along the axis may be subtracted first.
+
+    ``e`` is the quotient.
+    """
+    above, below = e.inputs
+    total = _unspread(view, below)
+    sum_ = view.made_by(total, "reduce_sum") if total is not None else None
+    exp = view.made_by(above, "exp")
+    if sum_ is None or exp is None or sum_.inputs[0] is not above or len(sum_.params["axes"]) != 1:
+        return None
+    (axis,) = sum_.params["axes"]
+    if _differs(view, below, axis):
+        return None
+    x = exp.inputs[0]
+    less = view.made_by(x, "sub")
+    if less is not None and not _differs(view, less.inputs[1], axis):
+        x = less.inputs[0]
+    return x, axis
+
+
+def _unspread(view: WeightView, a: Atom) -> Atom | None:
+    while (e := view.made_by(a, "broadcast_in_dim", "reshape", "stop_gradient")) is not None:
+        a = e.inputs[0]
+    return a
+
+
+def _differs(view: WeightView, a: Atom, axis: int) -> bool:
+    """Whether ``a`` may have different elements along ``axis``."""
+    e = view.made_by(a, "broadcast_in_dim")
+    if e is None:
+        return a.type.shape[axis] != 1
+    dims = e.params["broadcast_dimensions"]
+    return axis in dims and e.inputs[0].type.shape[dims.index(axis)] != 1
