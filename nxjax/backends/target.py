@@ -6,21 +6,22 @@ rules say; the label tells how far towards silicon a result went.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final
+from typing import Any, ClassVar, Generic, Literal, Protocol, TypeVar, final, get_args
 
 import numpy as np
 
-from nxjax.backends.evidence import Act, By, Label, Record, digest, label, plain
+from nxjax.backends.evidence import LABELS, Act, By, Label, Record, digest, label, plain
 from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 from nxjax.lower.macs import macs
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
-from nxjax.lower.placement import UNKNOWN, Cost, Placement, Verdict
+from nxjax.lower.placement import UNKNOWN, Basis, Cost, Device, Placement, Said, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation, Program
@@ -188,24 +189,47 @@ class Build:
             del self.cost.figures["latency"]
             self.cost.why = said
 
-    def check(self, name: str) -> None:
-        """Raise `ExecutionError` where an adapter says more than its records.
+    def check(self, name: str, nodes: Sequence[Node] | None = None) -> None:
+        """Raise `ExecutionError` where an adapter says more than its records, or what nothing can mean.
 
         A build has files, and what is placed on the word of the vendor's tool has a record of what that tool said: of
-        a runtime on the host only where the host is the device.
+        a runtime on the host only where the host is the device. A run counts once its results were compared, which
+        `proved` records. Of a graph there is one placement for each of its ``nodes``.
         """
+        if wrong := self._unfounded() or self._misplaced(nodes):
+            got, expected = wrong
+            raise ExecutionError(f"{name}: the target's adapter is at fault", got=got, expected=expected)
+
+    def _unfounded(self) -> tuple[str, str] | None:
+        """What is said without the files and the record that it takes, and these."""
+        if not self.files:
+            return "no files", "files, and records"
+        for file, data in self.files.items():
+            if not isinstance(data, bytes):  # pyright: ignore[reportUnnecessaryIsInstance]
+                return f"{type(data).__name__} as the file {file!r}", "bytes"
         vendor = any(r.decided_by == "vendor" for r in self.placements)
         held = {digest(data) for data in self.files.values()}
         tools = ("vendor-compiler", "vendor-simulator", "chip", *(["host"] if self.host else []))
         said = [r for r in self.evidence if r.by in tools and r.answered and r.act != "ran"]
-        told = any(r.took and held.issuperset(r.took) for r in said)
-        if not self.files or (vendor and not told):
-            got = (
-                "no files"
-                if not self.files
-                else "ops that the vendor's tool placed, and no record of that tool and these files"
-            )
-            raise ExecutionError(f"{name}: the target's adapter is at fault", got=got, expected="files, and records")
+        if vendor and not any(r.took and held.issuperset(r.took) for r in said):
+            return "ops that the vendor's tool placed, and no record of that tool and these files", "files, and records"
+        if early := next((r for r in self.evidence if r.act == "ran" and r.by in ("chip", "vendor-simulator")), None):
+            return f"a run by {early.tool} whose results nothing compared", "a Runner, which is run and compared"
+        return None
+
+    def _misplaced(self, nodes: Sequence[Node] | None) -> tuple[str, str] | None:
+        """A row or a figure that means nothing, and what it should be."""
+        if nodes is not None and [r.op for r in self.placements] != [n.op for n in nodes]:
+            given, wanted = (plain(", ".join(row.op for row in rows), 200) for rows in (self.placements, nodes))
+            return f"placements of {given or 'nothing'}", f"of the graph's nodes, in order: {wanted}"
+        for what, given, known in (
+            *(("a placement on", r.device, get_args(Device)) for r in self.placements),
+            *(("a placement decided by", r.decided_by, get_args(Said)) for r in self.placements),
+            *((f"{k} with the basis", figure.basis, get_args(Basis)) for k, figure in self.cost.figures.items()),
+        ):
+            if given not in known:
+                return f"{what} {given!r}", ", ".join(map(repr, known))
+        return None
 
 
 class Analysis(Protocol):
@@ -336,14 +360,28 @@ class Target(Shown, ABC, Generic[Subject]):
             ParameterError: an option that the target has not, or a value that it cannot have.
         """
 
+    def here(self) -> tuple[Label, str]:
+        """What `available` says; where it fails, nothing can be verified here, and why."""
+        try:
+            found, why = self.available()
+        except (Exception, SystemExit) as error:  # an adapter of a package may raise anything
+            return "emitted", plain(f"the target's adapter is at fault: {type(error).__name__}: {error}")
+        return (found, why) if found in LABELS else ("emitted", f"the target's adapter has no such label: {found!r}")
+
     def made(self, subject: Subject, options: dict[str, object]) -> Build:
-        """What `build` gives.
+        """What `build` gives, checked.
 
         Raises:
-            ExecutionError: a file that the target's tools need cannot be written or read here.
+            ExecutionError: a file that the target's tools need cannot be written or read here, or the adapter is at
+                fault.
         """
         try:
-            return self.build(subject, options)
+            with blamed(self.name):
+                build = self.build(subject, options)
+                if not isinstance(build, Build):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise TypeError(f"build returned {type(build).__name__}, not a Build")
+            build.check(self.name, subject.nodes if isinstance(subject, NpuGraph) else None)
+            return build
         except OSError as error:
             where = error.filename or tempfile.tempdir or "the temporary folder"
             raise ExecutionError(
@@ -351,6 +389,22 @@ class Target(Shown, ABC, Generic[Subject]):
                 got=f"{where}: {error.strerror or error}",
                 fix="free space on that disk, or let the environment variable TMPDIR name a folder that can be written",
             ) from error
+
+
+@contextlib.contextmanager
+def blamed(name: str) -> Generator[None]:
+    """Give what an adapter raises by mistake the name of its target: packages bring adapters that nobody here tests.
+
+    Raises:
+        ExecutionError: the body raised what is neither an `NxError` nor about the machine.
+    """
+    try:
+        yield
+    except (NxError, OSError, MemoryError):
+        raise
+    except (Exception, SystemExit) as error:
+        got = f"{type(error).__name__}: {error}"
+        raise ExecutionError(f"{name}: the target's adapter is at fault", got=got) from error
 
 
 class NpuTarget(Target[NpuGraph]):

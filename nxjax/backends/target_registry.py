@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any, Final
 
-from nxjax.backends.target import NpuTarget, ProgramTarget, Target
+from nxjax.backends.target import Kind, NpuTarget, ProgramTarget, Target
 from nxjax.errors import ParameterError
 
 MODULES: Final = (
@@ -50,6 +50,14 @@ def _checked(cls: object, where: object) -> type[AnyTarget]:
         raise ParameterError(
             "targets: no target", got=where, expected="a class derived from NpuTarget or ProgramTarget"
         )
+    # What is read of every target at once: one that has it wrong would take all others with it.
+    words = {name: getattr(cls, name, None) for name in ("name", "title", "format")}
+    if missing := [name for name, given in words.items() if not (isinstance(given, str) and given)]:
+        raise ParameterError(f"targets: {where} has no {' and no '.join(missing)}", expected="words")
+    if wrong := [kind for kind in cls.chips if not isinstance(kind, Kind)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ParameterError(
+            f"targets: chips of {words['name']}", got=wrong[0], expected="families of chips: Kind(...)"
+        )
     return cls
 
 
@@ -64,6 +72,8 @@ def _classes() -> dict[str, type[AnyTarget]]:
         where = f"entry point {entry.name!r}: {entry.value}"
         try:
             loaded = _checked(entry.load(), where)
+            if found.get(loaded.name, loaded) is not loaded:
+                raise ParameterError(f"{found[loaded.name].__module__} has a target {loaded.name!r} already")
         except (Exception, SystemExit) as error:
             # Whatever a package raises: the other targets do not depend on it.
             why = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

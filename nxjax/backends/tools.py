@@ -71,7 +71,9 @@ class ToolAnswer:
 
         With ``refused`` it is the tool's refusal of a model, if its words are (`refuses`) and no signal ended it.
         """
-        said = self.said.strip()[-2000:] or "without a word"
+        said = (
+            "".join(c if c.isprintable() or c == "\n" else " " for c in self.said.strip()[-2000:]) or "without a word"
+        )
         made = ExecutionError(what, got=f"{self.trouble}: {said}" if got is None else got)
         made.refused = refused and self.status is not None and self.status >= 0 and refuses(str(made.got))
         made.command, made.status = self.command, self.status

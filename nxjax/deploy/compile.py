@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from nxjax.backends import target_registry as registry
-from nxjax.backends.target import Build, Target
+from nxjax.backends.target import Build, Target, blamed
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.report import Report
 from nxjax.deploy.shardings import input_names, output_names, spread
@@ -127,9 +127,10 @@ def built(
     phase("building")
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
-        _check_strict(target, target.placed(subject.form))
+        with blamed(target.name):
+            rows = target.placed(subject.form)
+        _check_strict(target, rows)
     build = target.made(subject.form, options)
-    build.check(target.name)
     if strict and not target.host:
         _check_strict(target, build.placements)
     _name(build, signature)
@@ -212,7 +213,6 @@ def explain(
         phase("building")
         try:
             build = chosen.made(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))
-            build.check(chosen.name)
             _name(build, bound)
         except LoweringError as error:
             # The file cannot be written; the published rules say where each op would run.

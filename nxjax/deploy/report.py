@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, final
 
-from nxjax.backends.evidence import Label, Record
+from nxjax.backends.evidence import Label, Record, plain
 from nxjax.backends.target import Analysis
 from nxjax.display import page
 from nxjax.errors import ParameterError
@@ -154,7 +154,10 @@ class Report:
         for r in self.rows:
             at = str(r.source) if r.source else ""
             why = r.reason + (f" -> {r.suggestion}" if r.suggestion else "")
-            yield r.device, r.op, r.name, r.scope, at, why, self.status(r)
+            yield r.device, r.op, plain(r.name, _LONGEST), r.scope, at, plain(why, _LONGEST), self.status(r)
+
+    def _notes(self) -> list[str]:
+        return [plain(n, _LONGEST) for n in self.notes]
 
     def _columns(self) -> tuple[Sequence[str], list[Sequence[str]]]:
         """Head and rows; without the scopes where there are none."""
@@ -174,7 +177,7 @@ class Report:
         if self.analysis is not None:
             parts += ["", *self.analysis.lines()]
         parts += [f"evidence: {r}" for r in self.evidence]
-        return "\n".join([*parts, *(f"note: {n}" for n in self.notes)])
+        return "\n".join([*parts, *(f"note: {n}" for n in self._notes())])
 
     __repr__ = __str__
 
@@ -186,7 +189,7 @@ class Report:
             page.table(names, body, classes=[_CLASSES.get(row[0], "good") for row in body]),
             page.table(("cost", "", "", "basis"), cost) if cost else "",
             page.text("\n".join(self.analysis.lines())) if self.analysis is not None else "",
-            *map(page.paragraph, self.notes),
+            *map(page.paragraph, self._notes()),
             page.details("evidence", page.table(_RECORD, [_cells(r) for r in self.evidence])) if self.evidence else "",
         )
 
@@ -199,6 +202,8 @@ def _cells(r: Record) -> tuple[str, ...]:
     return r.tool, r.act, "" if r.status is None else str(r.status), took, r.when, r.answer
 
 
+# Characters of a note or a reason: tools say what they like, and names come from files.
+_LONGEST: Final = 4000
 _CLASSES: Final = {"host": "bad", "unknown": ""}
 _HEAD: Final = ("runs on", "op", "name", "scope", "your line", "why", "status")
 _SCOPE: Final = _HEAD.index("scope")

@@ -84,7 +84,7 @@ def targets() -> Targets:
     found = []
     for name in registry.names():
         target = registry.get(name)
-        label, reason = target.available()
+        label, reason = target.here()
         found.append(
             TargetInfo(name, target.title, target.format, target.precision, label, reason, target.extra, target.forms)
         )

@@ -92,8 +92,8 @@ class Cost(Mapping[str, Figure]):
     why: str = ""
 
     def add(self, name: str, value: float, unit: str, basis: Basis) -> None:
-        # A tool that answers with no number has said nothing.
-        if math.isfinite(value):
+        # A tool that answers with no number, or with less than nothing, has said nothing.
+        if 0 <= value < math.inf:
             self.figures[name] = Figure(float(value), unit, basis)
 
     def timed(self, wanted: object, seconds: Callable[[], float]) -> None:

@@ -87,7 +87,7 @@ def _missing(kind: Kind) -> str:
         return f"the package {kind.module} is not installed: pip install 'nxjax[{kind.extra}]'"
     if kind.target not in registry.names():
         return f"nxjax has no target {kind.target!r}"
-    label, reason = registry.get(kind.target).available()
+    label, reason = registry.get(kind.target).here()
     # Without the vendor's own compiler or provider nothing that this machine makes reaches the chip.
     return (reason or f"target {kind.target} is {label}") if label in ("emitted", "host") else ""
 

@@ -4,15 +4,18 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import nxjax as nx
 from nxjax.backends import target_registry as registry
-from nxjax.backends.target import Build, NpuTarget
+from nxjax.backends.evidence import digests
+from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.errors import ExecutionError, ParameterError
-from nxjax.lower.placement import Placement
+from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.placement import YES, Cost, Placement
 
 PAGE = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -188,6 +191,152 @@ def test_what_a_target_gives_is_looked_at(monkeypatch, build):
         ExecutionError, match=r"careless: the target's adapter is at fault(.|\n)*(no files|no record of that tool)"
     ):
         nx.compile(lambda x: x * 2, target="careless")(nx.numpy.ones(3))
+
+
+class Sound(NpuTarget):
+    """A target with nothing wrong, from which each of the following differs in one thing."""
+
+    name, title, format = "sound", "a target", "none"
+
+    def available(self):
+        return "emitted", "there is no such chip"
+
+    def supports(self, node):
+        return YES
+
+    def build(self, graph, options):
+        run = lambda xs: interpret(graph, list(xs))
+        build = Build({"model.none": b"model"}, self.placed(graph), runner=Runner(run, "the reference"))
+        self.spoil(build)
+        return build
+
+    def spoil(self, build):
+        pass
+
+
+def raises(error):
+    def method(*args):
+        raise error
+
+    return method
+
+
+def spoiled(change):
+    return {"spoil": lambda self, build: change(build)}
+
+
+def rows(build, **fields):
+    build.placements = [replace(r, **fields) for r in build.placements]
+
+
+WRONG = {
+    "supports raises": ({"supports": raises(KeyError("rule"))}, "KeyError: 'rule'"),
+    "supports gives no verdict": ({"supports": lambda self, node: True}, "'bool' object has no attribute 'ok'"),
+    "build raises": ({"build": raises(ZeroDivisionError("a"))}, "ZeroDivisionError: a"),
+    "build ends the program": ({"build": raises(SystemExit(0))}, "SystemExit: 0"),
+    "no build": ({"build": lambda *args: None}, "NoneType, not a Build"),
+    "text as a file": (spoiled(lambda b: b.files.update(a="text")), "str as the file 'a'"),
+    "a row too few": (spoiled(lambda b: b.placements.pop()), "placements of mul\n"),
+    "a row too many": (spoiled(lambda b: b.placements.append(b.placements[0])), "placements of mul, exp, mul"),
+    "rows of other ops": (spoiled(lambda b: rows(b, op="sort")), "placements of sort, sort"),
+    "an unheard device": (spoiled(lambda b: rows(b, device="moon")), "a placement on 'moon'"),
+    "an unheard source": (spoiled(lambda b: rows(b, decided_by="me")), "a placement decided by 'me'"),
+    "an unheard basis": (spoiled(lambda b: b.cost.add("cycles", 1, "", "guess")), "cycles with the basis 'guess'"),
+    **{
+        f"a run by the {by} that nothing compared": (
+            spoiled(lambda b, by=by: b.record("ran", by, "a tool", took=digests(b.files))), "a run by a tool"
+        )
+        for by in ("chip", "vendor-simulator")
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("methods", "says"), WRONG.values(), ids=WRONG.keys())
+def test_an_adapter_at_fault_is_named(monkeypatch, methods, says):
+    function, x = lambda x: nx.numpy.exp(x * 2), nx.numpy.ones(3)
+    monkeypatch.setitem(registry._classes(), "sound", Sound)
+    assert nx.compile(function, target="sound")(x).label == "emitted"
+    monkeypatch.setitem(registry._classes(), "sound", type("Spoiled", (Sound,), methods))
+    for strict in (False, True):
+        with pytest.raises(ExecutionError, match="sound: the target's adapter is at fault") as caught:
+            nx.compile(function, target="sound", strict=strict)(x)
+        assert says in str(caught.value)
+    with pytest.raises(ExecutionError, match="sound: the target's adapter is at fault"):
+        nx.explain(function, target="sound")(x)
+
+
+@pytest.mark.parametrize(
+    ("available", "says"),
+    [
+        (raises(OSError("no driver")), "OSError: no driver"),
+        (raises(SystemExit("stop")), "SystemExit: stop"),
+        (lambda self: None, "TypeError"),
+        (lambda self: ("silicon", "it is"), "no such label: 'silicon'"),
+    ],
+    ids=["raises", "ends", "none", "label"],
+)
+def test_a_target_that_cannot_say_what_is_here_leaves_the_others_listed(monkeypatch, available, says):
+    monkeypatch.setitem(registry._classes(), "sound", type("Silent", (Sound,), {"available": available}))
+    found = nx.targets()
+    assert found["tflite"].label == "host" or found["tflite"].reason
+    assert found["sound"].label == "emitted" and says in found["sound"].reason
+
+
+@pytest.mark.parametrize(
+    ("attributes", "says"),
+    [
+        ('name, title, format = "tflite", "mine", "none"', "litert.target has a target 'tflite' already"),
+        ('title, format = "mine", "none"', "has no name"),
+        ('name, title, format = "mine", "", ""', "has no title and no format"),
+        ('name, title, format, chips = "mine", "mine", "none", ("a chip",)', "chips of mine"),
+    ],
+)
+def test_a_target_that_takes_a_name_or_has_none_is_left_out(tmp_path, attributes, says):
+    text = f"""
+from nxjax.backends.target import NpuTarget
+
+class Mine(NpuTarget):
+    {attributes}
+    available = supports = build = lambda self, *args: None
+"""
+    installed(tmp_path / "site", "mine = my_package:Mine", my_package=text)
+    code = """
+import warnings
+import nxjax as nx
+from nxjax.vendors import chips
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert nx.targets()["tflite"].title != "mine" and "mine" not in [t.name for t in nx.targets()]
+    chips.find()
+print(*(str(w.message) for w in caught))
+"""
+    done = run(tmp_path / "site", code)
+    assert done.returncode == 0, done.stderr
+    assert "entry point 'mine': my_package:Mine is left out of the targets" in done.stdout and says in done.stdout
+
+
+def test_figures_that_no_run_can_take_are_not_believed():
+    cost = Cost()
+    for value in (-1.0, float("nan"), float("inf"), -float("inf")):
+        cost.add("latency", value, "s", "vendor-estimate")
+    assert not cost and cost.time is None
+    cost.add("weights", 0, "bytes", "model")
+    assert cost["weights"].value == 0
+
+
+def test_what_tools_say_moves_no_terminal_and_adds_no_line(monkeypatch):
+    evil = "\x1b[31mred\nevidence: chip ran <script>"
+
+    def boast(build):
+        rows(build, device="host", reason=evil)
+        build.notes.append(evil)
+
+    monkeypatch.setitem(registry._classes(), "sound", type("Loud", (Sound,), spoiled(boast)))
+    report = nx.explain(lambda x: x * 2, target="sound")(nx.numpy.ones(3))
+    assert "note: [31mred evidence: chip ran <script>" in str(report)
+    for text in (str(report), report._repr_html_()):
+        assert "\x1b" not in text and "\nevidence" not in text
+    assert "<script>" not in report._repr_html_()
 
 
 def test_targets_that_come_in_forms():

@@ -107,7 +107,7 @@ class Answer:
     """A target by what it says of this machine."""
 
     def __init__(self, label, reason=""):
-        self.available = lambda: (label, reason)
+        self.here = lambda: (label, reason)
 
 
 @pytest.fixture

@@ -374,7 +374,7 @@ class NpuUnit(Unit):
     def __init__(self, name: str, target: NpuTarget) -> None:
         self.name = name
         self.target = target
-        self.label, self._why = target.available()
+        self.label, self._why = target.here()
         self.platform = "cpu" if target.host else "npu"
         # A runtime on the host whose integer kernels are the reference's, bit for bit.
         self.exact = target.exact and target.host
