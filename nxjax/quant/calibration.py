@@ -12,6 +12,7 @@ from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import Observer, Range, as_observer
+from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.trace import dtypes, tree
@@ -53,11 +54,12 @@ def calibrate(
 
 @final
 class Calibrated(Shown):
-    """Ranges by site, and the number of batches."""
+    """Ranges by site, the number of batches, and what each site's value is computed from (`QuantPlan.origins`)."""
 
-    def __init__(self, ranges: dict[str, Range], batches: int) -> None:
+    def __init__(self, ranges: dict[str, Range], batches: int, origins: dict[str, int]) -> None:
         self.ranges = ranges
         self.batches = batches
+        self.origins = origins
 
 
 def run(
@@ -74,7 +76,8 @@ def run(
     kept: list[Any] = []
     n = 0
     sources: dict[str, Source | None] = {}
-    recorded = _compiled(fun, policy, params, Ranges(), sources)
+    origins: dict[str, int] = {}
+    recorded = _compiled(fun, policy, params, Ranges(), sources, origins)
     pending: list[tuple[Any, Any]] = []
     for batch in shown(_iterable(data), "calibrating", progress):
         n += 1
@@ -94,7 +97,27 @@ def run(
     spans = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     if chosen.histogram and spans:
         spans = _histogram_pass(fun, policy, kept, chosen, params, progress, spans)
-    return Calibrated(spans, n)
+    return Calibrated(spans, n, origins)
+
+
+def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:
+    """Raise `ParameterError` where a value of the same name was computed from others in calibration."""
+    found = plan.origins()
+    wrong = next((site for site, bits in found.items() if known.get(site, bits) != bits), None)
+    if wrong is None:
+        return
+    raise ParameterError(
+        "quantize: the function is another program than it was in calibration",
+        got=f"{wrong} is computed from {_named(found[wrong])}",
+        expected=f"from {_named(known[wrong])}, as its range was found",
+        fix="calibrate with arguments of these sizes and with these settings; einsum orders the products of three and "
+        "more operands by their sizes, unless optimize= says how",
+    )
+
+
+def _named(bits: int) -> str:
+    found = [str(i) for i in range(bits.bit_length()) if bits >> i & 1]
+    return f"inputs {', '.join(found)}" if found else "no input"
 
 
 def arguments(batch: Any) -> tuple[Any, ...]:
@@ -108,13 +131,17 @@ def _compiled(
     params: Sequence[int] | int | None,
     recorder: Statistics,
     sources: dict[str, Source | None],
+    origins: dict[str, int],
 ) -> Callable[..., Any]:
-    """What records; tracing it also puts the lines that make the values into ``sources``."""
+    """What records; tracing it also puts the lines that make the values into ``sources``, and what these are computed
+    from into ``origins``."""
 
     def stats(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
         plan = call.plan(policy, "quantize")
         sources.update(plan.sources())
+        check_origins(plan, origins)
+        origins.update(plan.origins())
         return call.observed(plan, recorder)[1]
 
     return jit(stats)
@@ -212,7 +239,7 @@ def _histogram_pass(
     progress: bool | None,
     spans: dict[str, Range],
 ) -> dict[str, Range]:
-    counted = _compiled(fun, policy, params, Histograms(spans), {})
+    counted = _compiled(fun, policy, params, Histograms(spans), {}, {})
     totals: dict[str, Any] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():

@@ -42,13 +42,20 @@ class Quantized:
     """
 
     def __init__(
-        self, fun: Callable[..., Any], policy: Any, ranges: Mapping[str, Range], params: Sequence[int] | int | None
+        self,
+        fun: Callable[..., Any],
+        policy: Any,
+        ranges: Mapping[str, Range],
+        params: Sequence[int] | int | None,
+        origins: Mapping[str, int] | None = None,
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
         self.ranges = {site: _span(site, span) for site, span in ranges.items()}
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         functools.update_wrapper(self, fun, updated=())
+        # What the values of calibration were computed from; nothing is known of ranges that a user gives.
+        self._origins = dict(origins or {})
         # Modules have no name of their own.
         self.__name__ = getattr(fun, "__name__", type(fun).__name__.lower())
 
@@ -79,6 +86,7 @@ class Quantized:
                 expected=f"the {len(self.ranges)} values of calibration",
                 fix="calibrate with arguments that take the same path through the function",
             )
+        calibration.check_origins(plan, self._origins)
         return plan
 
     def quantize_params(self, *args: Any, **kwargs: Any) -> Any:
@@ -190,7 +198,7 @@ def quantize(
         raise ParameterError(
             "quantize: the function is quantized already", got=fun, fix="quantize the float function: f.fun"
         )
-    found = dict(ranges or {})
-    if calibrate is not None:
-        found = calibration.run(fun, answered, calibrate, observer, params, progress).ranges
-    return Quantized(fun, answered, found, params)
+    if calibrate is None:
+        return Quantized(fun, answered, dict(ranges or {}), params)
+    found = calibration.run(fun, answered, calibrate, observer, params, progress)
+    return Quantized(fun, answered, found.ranges, params, found.origins)

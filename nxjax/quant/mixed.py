@@ -88,8 +88,9 @@ def sensitivity(
     found: list[Sensitivity] = []
     for name, scheme, n, _ in calibration.shown(layers, "sensitivity", progress):
         alone = Layered(_float, {name: scheme})
-        ranges = calibration.run(fun, alone, batches, observer, params, False).ranges
-        found.append(Sensitivity(name, _sqnr(fun, Quantized(fun, alone, ranges, params), batches), n / total))
+        seen = calibration.run(fun, alone, batches, observer, params, False)
+        quantized = Quantized(fun, alone, seen.ranges, params, seen.origins)
+        found.append(Sensitivity(name, _sqnr(fun, quantized, batches), n / total))
     return Ranking(sorted(found, key=lambda s: s.sqnr))
 
 
@@ -177,5 +178,5 @@ def mixed_precision(
                 chosen.update(dict.fromkeys(fused[s.name]))
             left -= s.share
     mixed = Layered(base, chosen)
-    ranges = calibration.run(fun, mixed, batches, observer, params, progress).ranges
-    return Quantized(fun, mixed, ranges, params)
+    seen = calibration.run(fun, mixed, batches, observer, params, progress)
+    return Quantized(fun, mixed, seen.ranges, params, seen.origins)

@@ -144,6 +144,25 @@ class QuantPlan:
                 found.update(inner.sources())
         return found
 
+    def origins(self) -> dict[str, int]:
+        """What each site's value is computed from: a bit for each input of the program, then for each constant.
+
+        Programs whose values have the same names may differ in this: an einsum of three operands has an order of its
+        products for each of their sizes. Sites of inner plans have the bits of their own programs.
+        """
+        given = (*self.program.inputs, *self.program.constvars)
+        bits = {v: 1 << i for i, v in enumerate(given)}
+        for e in self.program.equations:
+            read = 0
+            for v in e.inputs:
+                read |= bits.get(v, 0) if isinstance(v, Var) else 0
+            bits.update(dict.fromkeys(e.outputs, read))
+        found = {site: bits.get(v, 0) for v, site in self.sites.items()}
+        for step in self.steps:
+            for inner in step.plans if isinstance(step, Inner) else ():
+                found.update(inner.origins())
+        return found
+
 
 def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
     """The plan of ``program``, whose inputs marked in ``weights`` hold weights."""

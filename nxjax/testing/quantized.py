@@ -180,6 +180,7 @@ _REFUSALS: Final = (
     "never computed",
     "no promise of the same",
     "the condition of a while loop computes products",
+    "is another program than it was in calibration",
 )
 
 

@@ -455,3 +455,34 @@ def test_other_errors_are_the_functions_own():
     stored = q.quantize_params(P, X)
     with pytest.raises(ShapeError, match="do not divide"):
         q({**stored, "w": QArray(stored["w"].values, stored["w"].scale[0])}, X)
+
+
+def product_of_three(a: Any, b: Any, c: Any) -> Any:
+    return jnp.einsum("ij,jk,kl->il", a, b, c)
+
+
+def test_a_range_of_another_value_is_not_taken():
+    """einsum multiplies in another order where sizes differ: values have the names of others, and their ranges not."""
+    b, c = (normal(20, 20, scale=10) for _ in range(2))
+    short, long = (np.full((n, 20), 0.01, np.float32) for n in (1, 600))
+    quantized = nx.quantize(product_of_three, "int8", calibrate=[(short, b, c)])
+    assert np.isfinite(quantized(short, b, c)).all()
+    for call in (quantized, nx.jit(quantized), lambda *xs: nx.compile(quantized, target="tflite", constants=())(*xs)):
+        with pytest.raises(ParameterError, match=r"another program(.|\n)*dot_general_0 is computed from inputs 1, 2"):
+            call(long, b, c)
+    with pytest.raises(ParameterError, match=r"another program(.|\n)*from inputs 0, 1"):
+        nx.quantize(product_of_three, "int8", calibrate=[(short, b, c), (long, b, c)])
+    ordered = lambda *xs: jnp.einsum("ij,jk,kl->il", *xs, optimize=[(0, 1), (0, 1)])
+    fits = nx.quantize(ordered, "int8", calibrate=[(short, b, c)])
+    assert np.abs(fits(long, b, c) - long @ b @ c).max() < 0.05 * np.abs(long @ b @ c).max()
+
+
+def test_settings_that_change_the_program_do_not_change_what_a_range_is_of():
+    outer = lambda a, b, c: jnp.einsum("a,b,c->cab", a, b, c)
+    args = normal(4), normal(1), normal(3)
+    quantized = nx.quantize(outer, "int16x8", calibrate=[args])
+    with nx.config.using(reproducible=True):
+        with pytest.raises(ParameterError, match=r"another program(.|\n)*with these settings"):
+            quantized(*args)
+        again = nx.quantize(outer, "int16x8", calibrate=[args])
+        assert np.abs(again(*args) - outer(*args)).max() < 1e-3
