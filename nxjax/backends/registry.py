@@ -10,13 +10,15 @@ import contextlib
 import importlib
 import os
 import sys
+import warnings
 from functools import lru_cache
 from importlib.machinery import PathFinder
-from typing import Any, Final
+from typing import Any, Final, final
 
-from nxjax.backends.base import Backend, Device
+from nxjax.backends.base import Backend, Device, Executable
 from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError
+from nxjax.trace.program import Program
 
 _BUILT_IN: Final = {
     "reference": "nxjax.backends.reference.backend:ReferenceBackend",
@@ -90,10 +92,72 @@ def get(name: str) -> Backend:
         return importlib.import_module(_PLUGINS).backend_for(name)
     if path is None:
         raise ParameterError(f"backends: no backend {name!r}", expected=", ".join(names()))
-    module, _, attribute = path.partition(":")
-    found: Backend = getattr(importlib.import_module(module), attribute)()
+    found = _loaded(path) if name in _BUILT_IN else _announced(name, path)
     _made[name] = found
     return found
+
+
+def _loaded(path: str) -> Any:
+    module, _, attribute = path.partition(":")
+    return getattr(importlib.import_module(module), attribute)()
+
+
+def _announced(name: str, path: str) -> Backend:
+    """The backend of a package; where the package is at fault, one that is missing for that reason: no other backend
+    depends on it."""
+    try:
+        found = _loaded(path)
+        if not isinstance(found, Backend):
+            raise TypeError(f"{type(found).__name__} is no Backend")
+        for word in (found.name, found.platform):
+            if not isinstance(word, str):  # pyright: ignore[reportUnnecessaryIsInstance]
+                raise TypeError("its name and its platform are words")
+        _here, _why = found.available()
+    except (Exception, SystemExit) as error:
+        return _Faulty(name, f"entry point {name!r}: {path}: {type(error).__name__}: {error}")
+    return found
+
+
+@final
+class _Faulty(Backend):
+    """What stands for the backend of a package that cannot be loaded, or cannot say whether it is here."""
+
+    platform, label = "unknown", "host"
+
+    def __init__(self, name: str, why: str) -> None:
+        self.name = name
+        self._why = why
+
+    def available(self) -> tuple[bool, str]:
+        return False, self._why
+
+    def devices(self) -> list[Device]:
+        return []
+
+    def compile(self, program: Program, donate: tuple[int, ...] = ()) -> Executable:
+        raise self._error()
+
+    def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
+        raise self._error()
+
+    def _error(self) -> ExecutionError:
+        fix = "repair the package that brings it, or uninstall it"
+        return ExecutionError(f"backends: {self.name} cannot be used", got=self._why, fix=fix)
+
+
+def _devices(backend: Backend) -> list[Device]:
+    """A backend's devices; none where a package's backend fails to say them, with a warning."""
+    try:
+        found = list(backend.devices())
+        if wrong := [d for d in found if not isinstance(d, Device)]:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise TypeError(f"{wrong[0]!r} is no Device")
+        return found
+    except (Exception, SystemExit) as error:
+        if type(backend).__module__.startswith("nxjax."):
+            raise
+        why = f"{type(error).__name__}: {error}"
+        warnings.warn(f"the devices of {backend.name} are left out: {why}", RuntimeWarning, stacklevel=3)
+        return []
 
 
 def made() -> list[Backend]:
@@ -181,4 +245,4 @@ def devices(platform: str | None = None) -> list[Device]:
     best = default()
     others = [b for b in map(get, names()) if b.platform != "cpu" and b.listed and b.available()[0]]
     ordered = dict.fromkeys((best, *others, host()))
-    return [d for b in ordered for d in b.devices()]
+    return [d for b in ordered for d in _devices(b)]

@@ -85,6 +85,65 @@ def test_packages_that_announce_backends_are_seen(tmp_path, monkeypatch):
     assert registry._is_announced()
 
 
+WRONG_BACKENDS = {
+    "import": ("1 / 0", "ZeroDivisionError"),
+    "end": ("raise SystemExit(1)", "SystemExit"),
+    "no backend": ("Chip = dict", "dict is no Backend"),
+    "abstract": ("del Chip.devices; Chip.__abstractmethods__ = frozenset(['devices'])", "TypeError"),
+    "no name": ("del Chip.name", "has no attribute 'name'"),
+    "number as a platform": ("Chip.platform = 3", "words"),
+    "available raises": ("Chip.available = lambda self: 1 / 0", "ZeroDivisionError"),
+    "available ends": ("Chip.available = lambda self: sys.exit(1)", "SystemExit"),
+    "available gives nothing": ("Chip.available = lambda self: None", "TypeError"),
+    "devices raise": ("Chip.devices = lambda self: 1 / 0", "devices of chip are left out: ZeroDivisionError"),
+    "no devices": ("Chip.devices = lambda self: None", "devices of chip are left out: TypeError"),
+    "words as devices": ("Chip.devices = lambda self: ['npu:0']", "'npu:0' is no Device"),
+}
+
+
+@pytest.mark.parametrize(("change", "says"), WRONG_BACKENDS.values(), ids=WRONG_BACKENDS.keys())
+def test_a_package_that_is_broken_takes_no_other_backend_with_it(tmp_path, change, says):
+    (tmp_path / "chip.py").write_text(f"""
+import sys
+from nxjax.backends.base import Backend, Device
+
+class Chip(Backend):
+    name, platform, label = "chip", "npu", "hardware"
+
+    def available(self):
+        return True, "here"
+
+    def devices(self):
+        return [Device("npu", 0, self)]
+
+    def compile(self, program, donate=()):
+        raise AssertionError
+
+    def lower(self, program, donate=()):
+        raise AssertionError
+
+{change}
+""")
+    package = tmp_path / "chip-1.0.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: chip\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[nxjax.backends]\nchip = chip:Chip\n")
+    code = f"""
+import sys, warnings
+sys.path.insert(0, {str(tmp_path)!r})
+import nxjax as nx
+from nxjax.commands import info
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    assert nx.jit(lambda x: x * 2)(nx.numpy.ones(3)).tolist() == [2, 2, 2]
+    assert {{d.platform for d in nx.devices()}} == {{"cpu"}}
+    print(info.text(), *(w.message for w in caught))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert says in done.stdout
+
+
 def test_a_first_call_imports_no_other_backend():
     code = """
 import sys
