@@ -65,6 +65,14 @@ def test_commands_are_shown_without_the_folder(tmp_path):
     assert str(tmp_path) not in answer.command and "model.tflite ." in answer.command
 
 
+def test_words_of_a_tool_move_no_terminal(tmp_path):
+    answer = tools.ask(
+        [sys.executable, "-c", "print('\\x1b[31mno\\x07\\nkernel\\x1b[0m'); raise SystemExit(2)"], tmp_path
+    )
+    said = str(answer.error("tool").got)
+    assert "\x1b" not in said and "\x07" not in said and "[31mno \nkernel" in said
+
+
 def test_what_a_tool_leaves_in_the_background_is_not_waited_for(tmp_path):
     command = "sleep 600 & setsid sleep 60 & echo done"
     start = time.monotonic()
