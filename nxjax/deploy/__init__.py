@@ -13,6 +13,9 @@ _FILES = {
     "nxjax.deploy.loading": "load",
     "nxjax.deploy.report": "Report",
     "nxjax.deploy.targets": "Target Targets",
+    # Above this room, since it reads files of others.
+    "nxjax.doctor.examine": "doctor",
+    "nxjax.doctor.diagnosis": "Diagnosis",
 }
 _HOMES = _homes(_FILES)
 __getattr__, __dir__ = _lazy(__name__, _HOMES)
