@@ -1,4 +1,5 @@
-"""The command line: ``nxjax info``, ``explain``, ``cache``, ``sensors``, ``power``, ``fuzz``, ``generate``."""
+"""The command line: ``nxjax info``, ``explain``, ``cache``, ``sensors``, ``power``, ``fuzz``, ``generate``,
+``doctor``."""
 
 from __future__ import annotations
 
@@ -37,11 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     fuzz_parser.add_argument("--out", help="a folder that failures are written into, as Python files")
     fuzz_parser.add_argument("--what", default="all", help='"programs", "parsers", "all" or the name of a reader')
     generate_parser = commands.add_parser("generate", help="generates text and prints each token as it is made")
+    doctor_parser = commands.add_parser("doctor", help="what each chip makes of a model's file")
     given = sys.argv[1:] if arguments is None else arguments
     if "generate" in given[:1]:
         from nxjax.generation import command
 
         command.arguments(generate_parser)
+    if "doctor" in given[:1]:
+        from nxjax.doctor import command as doctor
+
+        doctor.arguments(doctor_parser)
     options = parser.parse_args(arguments)
 
     if options.version:
@@ -50,6 +56,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from nxjax.generation import command
 
         return command.run(options)
+    elif options.command == "doctor":
+        from nxjax.doctor import command as doctor
+
+        return doctor.run(options)
     elif options.command == "cache":
         from nxjax.backends import cache
 

@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
 
 # What other tools call a command, and what is done in Python.
 _MEANT: Final = {
-    **dict.fromkeys(("targets", "devices", "chips", "list", "doctor", "status"), "nxjax info --all"),
+    **dict.fromkeys(("targets", "devices", "chips", "list", "status"), "nxjax info --all"),
     **dict.fromkeys(("docs", "man", "error"), "nxjax explain"),
     **dict.fromkeys(("compile", "convert", "export"), "nx.compile(f, target=...)(x), in Python"),
     "quantize": "nx.quantize(f, calibrate=batches), in Python",

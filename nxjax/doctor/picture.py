@@ -53,7 +53,8 @@ def svg(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> str:
         parts.append(f'<path class="edge" d="{path}"/>')
     for g, group in enumerate(groups):
         (x, y), (w, h) = layout.corners[g], sizes[g]
-        kind = nodes[group[0]].device
+        devices = {nodes[i].device for i in group}
+        kind = devices.pop() if len(devices) == 1 else "mixed"
         mark = " marked" if any(nodes[i].marked for i in group) else ""
         tip = "\n".join(nodes[i].tip or nodes[i].op for i in group[:40])
         more = f"\n... {len(group) - 40} more" if len(group) > 40 else ""
@@ -117,17 +118,19 @@ def _chains(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> l
 
 
 def _parts(nodes: Sequence[PictureNode]) -> list[list[int]]:
-    """Ops in program order, so many to a box that there are at most `MOST` of them, one device to each."""
-    most = 1
-    while True:
-        groups: list[list[int]] = []
-        for i, node in enumerate(nodes):
-            last = groups[-1] if groups else None
-            same = last is not None and nodes[last[-1]].device == node.device
-            if last is not None and same and len(last) < most and not node.marked and not nodes[last[-1]].marked:
-                last.append(i)
-            else:
-                groups.append([i])
-        if len(groups) <= MOST or most >= len(nodes):
-            return groups
-        most *= 2
+    """Ops in program order, so many to a box that there are at most `MOST`: of one device, if that can be."""
+    for mixed in (False, True):
+        most = 2
+        while most < 2 * len(nodes):
+            groups: list[list[int]] = []
+            for i, node in enumerate(nodes):
+                last = nodes[groups[-1][-1]] if groups else None
+                same = last is not None and (mixed or last.device == node.device) and not (last.marked or node.marked)
+                if same and len(groups[-1]) < most:
+                    groups[-1].append(i)
+                else:
+                    groups.append([i])
+            if len(groups) <= MOST:
+                return groups
+            most *= 2
+    return groups

@@ -1,0 +1,86 @@
+"""``nxjax doctor MODEL``: what each chip makes of a file, as a table, as JSON and as a page."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import re
+import sys
+import warnings
+from pathlib import Path
+
+from nxjax.backends.evidence import plain
+from nxjax.doctor.diagnosis import STATES, TargetDiagnosis
+from nxjax.doctor.examine import doctor
+from nxjax.errors import NxError, ParameterError
+
+WRONG = 2
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's own, added to its parser."""
+    parser.add_argument("model", help="a file: .onnx, .tflite, .pt2 of torch.export, or StableHLO")
+    parser.add_argument(
+        "--targets", default="usual", metavar="NAMES", help="usual (one size of each chip), all, or names with commas"
+    )
+    parser.add_argument("--data", metavar="FILE", help="an .npz file: samples by the input's name; else noise is drawn")
+    parser.add_argument(
+        "--shape", action="append", default=[], metavar="NAME=N,N,...", help="of an input with open dimensions"
+    )
+    parser.add_argument("--policy", default="", help="int8, int16x8, float32, ...; by default as each target has it")
+    parser.add_argument("--fix", action="store_true", help="try rewrites of what is refused, and look again")
+    parser.add_argument("--html", metavar="FILE", help="write a page, too")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+
+
+def run(given: argparse.Namespace) -> int:
+    """Print what is found: 0 if some target takes the model or a part of it, 1 if none does, 2 on an error."""
+    try:
+        page = Path(given.html) if given.html else None
+        if page is not None and not page.absolute().parent.is_dir():
+            raise ParameterError("--html: no such folder", got=str(page.absolute().parent))
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            # What vendors' packages print and warn of is not the answer.
+            warnings.simplefilter("ignore")
+            found = doctor(
+                given.model,
+                targets=given.targets,
+                data=given.data,
+                shapes=dict(map(_shape, given.shape)),
+                policy=given.policy,
+                fix=given.fix,
+                progress=False,
+                report=_progress,
+            )
+        if page is not None:
+            found.save(page)
+    except (NxError, OSError) as error:
+        print(f"nxjax doctor: {_line(error)}", file=sys.stderr)
+        return WRONG
+    print(json.dumps(found.to_dict(), indent=1) if given.json else found)
+    return 0 if found.takes else 1
+
+
+def _progress(t: TargetDiagnosis) -> None:
+    print(f"{t.target}: {STATES[t.state]} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """``NAME=1,3,224,224`` (or ``1x3x224x224``)."""
+    name, equals, sizes = text.rpartition("=")
+    parts = re.split(r"[,x]", sizes)
+    if not equals or not name or not all(p.strip().isdigit() and int(p) > 0 for p in parts):
+        raise ParameterError("--shape", got=text, expected="NAME=1,3,224,224")
+    return name, tuple(map(int, parts))
+
+
+def _line(error: BaseException) -> str:
+    """An error as one line."""
+    if not isinstance(error, NxError):
+        return plain(str(error))
+    # A list of all targets is no line: what was probably meant is.
+    expected = str(error.expected or "")
+    parts = [error.what, f"got {error.got}" if error.got is not None else ""]
+    parts += [f"expected {expected}" if 0 < len(expected) <= 300 else "", error.fix or ""]
+    return plain("; ".join(filter(None, parts)))
