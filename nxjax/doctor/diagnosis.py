@@ -31,6 +31,8 @@ STATES: Final[dict[State, str]] = {
     "wrong": "wrong results",
 }
 TAKES: Final[frozenset[State]] = frozenset(("all", "part"))
+# Words in the names of figures that are of memory, and not of a file or of traffic.
+_MEMORY: Final = ("peak", "arena", "memory", "cache", "weights")
 # Below this many decibels, a result is bad enough to say so.
 POOR: Final = 10.0
 
@@ -75,6 +77,7 @@ class TargetDiagnosis:
         rewrites: what could be written otherwise, and what of the chip's suggestions says so.
         fixes: rewrites that were tried.
         edges: from which row of the report to which values go, for the picture.
+        activations: bytes of the arena by our own plan; 0 where there is no graph to plan.
         seconds: how long all this took here.
     """
 
@@ -96,6 +99,7 @@ class TargetDiagnosis:
     rewrites: list[str] = field(default_factory=list[str])
     fixes: list[Fix] = field(default_factory=list[Fix])
     edges: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
+    activations: int = 0
     seconds: float = 0.0
 
     @property
@@ -115,9 +119,11 @@ class TargetDiagnosis:
 
     @property
     def memory(self) -> dict[str, Figure]:
-        """The figures of its cost that are bytes."""
+        """The figures of its cost that are bytes of memory; the activations by our own plan where nobody says more."""
         figures = {} if self.report is None else self.report.cost.figures
-        return {k: f for k, f in figures.items() if f.unit == "bytes"}
+        found = {k: f for k, f in figures.items() if f.unit == "bytes" and any(w in k for w in _MEMORY)}
+        plan = {"activations": Figure(self.activations, "bytes", "model")} if self.activations else {}
+        return {**plan, **found}
 
     @property
     def refused(self) -> list[tuple[str, str, str, int]]:

@@ -27,6 +27,7 @@ from nxjax.doctor.samples import Samples
 from nxjax.errors import NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.lower import UNROLL
+from nxjax.lower.npu.memory import plan
 from nxjax.quant.comparison import compare
 from nxjax.quant.function import quantize
 from nxjax.trace import dtypes
@@ -109,7 +110,7 @@ def usual() -> list[str]:
     """One size of each chip, one TPU and one IPU."""
     known = registry.names()
     sizes = [n for n in known if n.rpartition("-")[0] not in known]
-    # Chips of these kinds differ by size only: the newest first form stands for all.
+    # A program is written for a TPU or an IPU of any size: the first stands for all.
     families: dict[str, str] = {}
     for n in sizes:
         device = registry.get(n).device
@@ -148,6 +149,7 @@ class _Examination:
         self.result = Diagnosis(model.name, [str(x) for x in model.inputs], data.said, notes=list(model.notes))
         self._functions: dict[str, Callable[..., Any] | NxError] = {}
         self._wanted: list[Any] | None = None
+        self._arenas: dict[str, int] = {}
 
     def of(
         self, names: Sequence[str], progress: bool | None, report: Callable[[TargetDiagnosis], None] | None
@@ -247,9 +249,17 @@ class _Examination:
         t.report, t.runs_on, t.deviation, t.others = artifact.report, artifact.runs_on, artifact.deviation, artifact.others
         t.files = {name: len(data) for name, data in artifact.files.items()}
         t.edges = _edges(subject.form)
+        if isinstance(subject.form, NpuGraph):
+            t.activations = self._planned(t.policy, subject.form)
         self._state(t, artifact)
         self._diverges(t, target, subject, artifact, settings)
         return artifact
+
+    def _planned(self, policy: str, graph: NpuGraph) -> int:
+        """Bytes of the arena by our plan, which targets share: their graphs are nearly one."""
+        if policy not in self._arenas:
+            self._arenas[policy] = plan(graph).peak
+        return self._arenas[policy]
 
     def _state(self, t: TargetDiagnosis, artifact: Artifact) -> None:
         report = artifact.report

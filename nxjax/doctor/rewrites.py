@@ -64,13 +64,15 @@ def _cumsum(x: Any, *, axis: int, reverse: bool = False) -> Any:
 
 def _top_k(x: Any, *, k: int, axis: int) -> Any:
     x = jnp.moveaxis(x, axis, -1)
+    # Below all others, and still near enough to them for a grid.
+    low = x.min(-1, keepdims=True) - 1.0
     values: list[Any] = []
     places: list[Any] = []
     for _ in range(k):
         place = jnp.argmax(x, -1)
         values.append(x.max(-1))
         places.append(place)
-        x = jnp.where(jnp.arange(x.shape[-1]) == place[..., None], -jnp.inf, x)
+        x = jnp.where(jnp.arange(x.shape[-1]) == place[..., None], low, x)
     return tuple(jnp.moveaxis(jnp.stack(ys, -1), -1, axis) for ys in (values, places))
 
 

@@ -102,7 +102,10 @@ def _targets(found: Diagnosis) -> str:
 
 
 def _pill(t: TargetDiagnosis) -> str:
-    return f'<span class="pill {t.state}">{escape(STATES[t.state])}</span>'
+    """The verdict, and who says so where it is no tool of the vendor's."""
+    table = t.report is not None and any(r.decided_by == "table" for r in t.report.rows) and not t.report.host
+    by = "<small>by published rules</small>" if table and t.takes else ""
+    return f'<span class="pill {t.state}">{escape(STATES[t.state])}</span>{by}'
 
 
 def _share(report: Report | None, share: float) -> Cell:
@@ -124,10 +127,11 @@ def _level(t: TargetDiagnosis) -> Cell:
 
 
 def _memory(t: TargetDiagnosis) -> Cell:
-    wanted = [(k, f) for k, f in t.memory.items() if k not in ("file", *t.files) and "weight" not in k]
+    wanted = [(k, f) for k, f in t.memory.items() if "weights" not in k]
     if not wanted:
         return ("", -1)
-    name, f = max(wanted, key=lambda row: row[1].value)
+    # What the target's own tools say comes after our plan.
+    name, f = max(wanted[1:] or wanted, key=lambda row: row[1].value)
     return (f"{_bytes(f.value)}<small>{escape(f'{name}, {f.basis}')}</small>", f.value)
 
 
@@ -193,9 +197,13 @@ def _target(i: int, t: TargetDiagnosis) -> str:
         tried: list[list[Cell]] = [["kept" if f.kept else "not kept", f.says, f.before, f.after] for f in t.fixes]
         blocks.append(f"<h3>Rewrites that were tried</h3>{_table(['', 'what', 'before', 'after'], tried)}")
     blocks += [_cost(t), _ops(t), _evidence(t)]
-    words = " ".join(filter(None, (t.placement, f"{decibels(t.sqnr)} dB" if t.sqnr is not None else "")))
-    head = f"{_pill(t)} <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
+    words = ", ".join(filter(None, (t.placement, _decibels(t))))
+    head = f"<span class='pill {t.state}'>{escape(STATES[t.state])}</span> <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
     return f'<section><details id="t{i}"><summary>{head}</summary>{"".join(blocks)}</details></section>'
+
+
+def _decibels(t: TargetDiagnosis) -> str:
+    return "" if t.sqnr is None else "exact" if t.sqnr == math.inf else f"{decibels(t.sqnr)} dB"
 
 
 def _said(t: TargetDiagnosis) -> list[str]:
