@@ -13,7 +13,7 @@ from pathlib import Path
 from nxjax.backends.evidence import plain
 from nxjax.doctor.diagnosis import STATES, TargetDiagnosis
 from nxjax.doctor.examine import doctor
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import InvalidFileError, NxError, ParameterError
 
 WRONG = 2
 
@@ -56,7 +56,11 @@ def run(given: argparse.Namespace) -> int:
         if page is not None:
             found.save(page)
     except (NxError, OSError) as error:
-        print(f"nxjax doctor: {_line(error)}", file=sys.stderr)
+        line = _line(error)
+        # Readers of formats are given bytes, and know no name.
+        name = Path(given.model).name
+        named = f"{name}: " if isinstance(error, InvalidFileError) and name not in line and ".npz" not in line else ""
+        print(f"nxjax doctor: {named}{line}", file=sys.stderr)
         return WRONG
     print(json.dumps(found.to_dict(), indent=1) if given.json else found)
     return 0 if found.takes else 1
@@ -83,4 +87,4 @@ def _line(error: BaseException) -> str:
     expected = str(error.expected or "")
     parts = [error.what, f"got {error.got}" if error.got is not None else ""]
     parts += [f"expected {expected}" if 0 < len(expected) <= 300 else "", error.fix or ""]
-    return plain("; ".join(filter(None, parts)))
+    return plain("; ".join(filter(None, parts))).removeprefix("doctor: ")

@@ -71,6 +71,7 @@ class TargetDiagnosis:
         others: the same of other ways to run the files.
         sqnr: in decibels, of results against the float model (of a quantized file: its own integers) over samples.
         sqnr_of: what gave those results: `runs_on`, or "the exact reference".
+        samples: how many samples that is over.
         scores: a metric of the task, of what runs and of the exact reference.
         divergence: the first op at which results leave the reference; None where none does.
         unsought: why it was not looked for; empty where it was.
@@ -93,6 +94,7 @@ class TargetDiagnosis:
     others: list[Deviation] = field(default_factory=list[Deviation])
     sqnr: float | None = None
     sqnr_of: str = ""
+    samples: int = 0
     scores: MetricScores | None = None
     divergence: Divergence | None = None
     unsought: str = ""
@@ -128,7 +130,7 @@ class TargetDiagnosis:
     @property
     def refused(self) -> list[tuple[str, str, str, int]]:
         """What is left to the host: op, why, what to write instead, how often."""
-        if self.report is None or self.report.host and self.state == "all":
+        if self.report is None or (self.report.host and self.state == "all"):
             return []
         rows = Counter((r.op, r.reason, r.suggestion) for r in self.report.rows if r.device == "host")
         return [(*row, count) for row, count in rows.most_common()]
@@ -168,6 +170,7 @@ class TargetDiagnosis:
             "runs_on": self.runs_on,
             "sqnr": _number(self.sqnr),
             "sqnr_of": self.sqnr_of,
+            "samples": self.samples,
             "deviation": None if self.deviation is None else plain(self.deviation),
             "others": [plain(d) for d in self.others],
             "scores": None if self.scores is None else self.scores._asdict(),
@@ -317,4 +320,3 @@ def seconds(value: float) -> str:
 def _number(value: float | None) -> float | str | None:
     """JSON has no infinities."""
     return value if value is None or math.isfinite(value) else str(value)
-

@@ -7,7 +7,7 @@ that leaves the part is compared with the exact reference. Knows no target.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -41,6 +41,7 @@ class Divergence:
         index, count: which op of how many, in program order.
         so_far: how far off the values behind it are; or what the tool said.
         alone: how far off the op is by itself, on the reference's operands; empty where that could not be built.
+        since: the first op that differs at all, where the op itself is equal alone; else empty.
         builds: how many parts were built and run.
         exact: whether the op before it was seen to agree; else time ran out, and it is the first that was seen to leave.
     """
@@ -52,11 +53,13 @@ class Divergence:
     count: int
     so_far: str
     alone: str
+    since: str
     builds: int
     exact: bool
 
     def __str__(self) -> str:
         alone = f"; alone, on the reference's operands: {self.alone}" if self.alone else ""
+        alone += f"; differs since {self.since}" if self.since else ""
         sure = "" if self.exact else " (at or before it: time ran out)"
         where = f"{self.op} {self.name}".strip()
         return f"{where}, op {self.index + 1} of {self.count}{sure}: {self.so_far}{alone}"
@@ -71,6 +74,10 @@ def leaves(found: Deviation) -> bool:
     if found.unrelated or found.unequal or (found.max_lsb or 0) > STEPS:
         return True
     return bool(found.floats) and found.max_lsb is None and found.max_error > PART * max(found.scale, 1e-30)
+
+
+def _differs(found: Deviation) -> bool:
+    return not found.exact
 
 
 @final
@@ -96,29 +103,49 @@ class Bisection:
     def first(self) -> Divergence | None:
         """The first op; None where all parts agree, or none could be run."""
         count = len(self._steps)
-        low, high, said = -1, count - 1, self._judged(range(count))
+        said = self._judged(count, leaves)
         if said is None:
             return None
+        at, said, exact = self._search(count - 1, said, leaves)
+        alone = self._alone(at)
+        since = ""
+        if alone == "equal" and at:
+            # Its operands differ by what is still rounding: where that begins is the cause.
+            found = self._judged(at, _differs)
+            if found is not None:
+                start, off, _ = self._search(at - 1, found, _differs)
+                since = f"{self._named(start)} ({off})"
+        step = self._steps[at]
+        source = str(step.source) if step.source else ""
+        return Divergence(*self._words(at), source, at, count, said, alone, since, self.builds, exact)
+
+    def _search(self, high: int, said: str, bad: Callable[[Deviation], bool]) -> tuple[int, str, bool]:
+        """The first step behind which something is ``bad``, known of ``high``; and whether there was time to be sure."""
+        low = -1
         while high - low > 1 and time.monotonic() < self._until:
             middle = (low + high) // 2
-            found = self._judged(range(middle + 1))
+            found = self._judged(middle + 1, bad)
             low, high, said = (low, middle, found) if found is not None else (middle, high, said)
-        step = self._steps[high]
-        alone = self._alone(high) if time.monotonic() < self._until else ""
-        op = step.op if isinstance(step.op, str) else step.op.name
-        name = getattr(step, "name", "") or step.scope
-        source = str(step.source) if step.source else ""
-        return Divergence(op, name, source, high, count, said, alone, self.builds, high - low == 1)
+        return high, said, high - low == 1
 
-    def _judged(self, steps: range) -> str | None:
-        """What is wrong with the values that these steps give; None: nothing, or nothing runs them."""
-        part, given, outputs, wanted = self._part(steps)
+    def _words(self, k: int) -> tuple[str, str]:
+        step = self._steps[k]
+        return step.op if isinstance(step.op, str) else step.op.name, getattr(step, "name", "") or step.scope
+
+    def _named(self, k: int) -> str:
+        return " ".join(filter(None, self._words(k)))
+
+    def _judged(self, count: int, bad: Callable[[Deviation], bool]) -> str | None:
+        """What is wrong with the values that the first ``count`` steps give; None: nothing, or nothing runs them."""
+        part, given, outputs, wanted = self._part(range(count))
         if not outputs:
             return None
         found = self._run(part, given, outputs, wanted)
-        return found if isinstance(found, str) else found.short if found is not None and leaves(found) else None
+        return found if isinstance(found, str) else found.short if found is not None and bad(found) else None
 
     def _alone(self, k: int) -> str:
+        if time.monotonic() > self._until:
+            return ""
         found = self._run(*self._part(range(k, k + 1)))
         if found is None:
             return ""
@@ -163,7 +190,9 @@ class Bisection:
         made = {v for e in chosen for v in e.outputs}
         read = dict.fromkeys(a for e in chosen for a in e.inputs if isinstance(a, Var) and a not in made)
         held = dict(zip(form.constvars, form.values, strict=True))
-        used = {a for e in later for a in e.inputs if isinstance(a, Var)} | {a for a in form.outputs if isinstance(a, Var)}
+        used = {a for e in later for a in e.inputs if isinstance(a, Var)} | {
+            a for a in form.outputs if isinstance(a, Var)
+        }
         ends = [v for e in chosen for v in e.outputs if v in used]
         inputs = [v for v in read if v not in held]
         consts = [v for v in read if v in held]

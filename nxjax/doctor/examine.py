@@ -30,6 +30,7 @@ from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import plan
 from nxjax.quant.comparison import compare
 from nxjax.quant.function import quantize
+from nxjax.quant.scheme import as_policy
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program, Var
@@ -41,6 +42,7 @@ _PATIENCE: Final = 30.0
 # Below so many decibels, wider activations are tried; above so many, a rewrite may cost some.
 _WIDER: Final = 20.0
 _ENOUGH: Final = 30.0
+_FLOATS: Final = ("float", "bfloat")
 _FILE: Final = "as in the file"
 
 
@@ -88,6 +90,8 @@ def doctor(
     (['tflite', 'ethos-u55'], True)
     """
     chosen = _chosen(targets)
+    if policy and not policy.startswith(_FLOATS):
+        as_policy(policy)
     if callable(model):
         patient, example = models.given(model, args)
         found = Samples([example], "the example arguments")
@@ -209,7 +213,7 @@ class _Examination:
         if self.model.quantized:
             return self.model.fun, _FILE
         asked = policy or self.policy or (target.precision[0] if target.precision else "int8")
-        if target.quantizes or asked.startswith(("float", "bfloat")):
+        if target.quantizes or asked.startswith(_FLOATS):
             return self.model.fun, "float32" if not target.quantizes else "by the target's own quantizer"
         return self._quantized(asked), asked
 
@@ -246,7 +250,12 @@ class _Examination:
             except Exception:  # the first error has said it
                 pass
             return None
-        t.report, t.runs_on, t.deviation, t.others = artifact.report, artifact.runs_on, artifact.deviation, artifact.others
+        t.report, t.runs_on, t.deviation, t.others = (
+            artifact.report,
+            artifact.runs_on,
+            artifact.deviation,
+            artifact.others,
+        )
         t.files = {name: len(data) for name, data in artifact.files.items()}
         t.edges = _edges(subject.form)
         if isinstance(subject.form, NpuGraph):
@@ -310,7 +319,7 @@ class _Examination:
         runs = t.runs_on and t.state not in ("failed",)
         run, t.sqnr_of = (artifact.run, t.runs_on) if runs else (artifact.reference, "the exact reference")
         try:
-            t.sqnr = self._sqnr(run)
+            t.sqnr, t.samples = self._sqnr(run)
             if self.metric is not None:
                 if runs:
                     t.scores = artifact.score(self.metric, self.tests)
@@ -320,7 +329,8 @@ class _Examination:
         except Exception as error:  # vendors' runtimes have no class of errors in common
             t.said = t.said or _line(error)
 
-    def _sqnr(self, run: Callable[..., Any]) -> float | None:
+    def _sqnr(self, run: Callable[..., Any]) -> tuple[float | None, int]:
+        """Decibels, and over how many samples: slow models of chips do not get to see all."""
         calls, began = self.data.calls[:_MEASURED], time.monotonic()
         if self._wanted is None:
             self._wanted = [_flat(self.model.fun(*xs)) for xs in calls]
@@ -336,9 +346,9 @@ class _Examination:
             if b.dtype in dtypes.FLOAT
         ]
         if not pairs:
-            return None
+            return None, len(got)
         ends = [Tensor(f"result {i}", b.shape, b.dtype) for i, (_, b) in enumerate(pairs)]
-        return measured("", ends, [a for a, _ in pairs], [b for _, b in pairs]).sqnr
+        return measured("", ends, [a for a, _ in pairs], [b for _, b in pairs]).sqnr, len(got)
 
     # --- rewrites ---
 
@@ -346,7 +356,9 @@ class _Examination:
         """Name what could be written otherwise; on request, try it and look at the target again."""
         if self.model.quantized:
             return
-        host = {r.op for r in t.report.rows if r.device == "host"} if t.report is not None and t.state != "all" else set()
+        host = (
+            {r.op for r in t.report.rows if r.device == "host"} if t.report is not None and t.state != "all" else set()
+        )
         ops: dict[str, int] = {}
         if host or t.state in ("refused", "wrong"):
             program = rewrites.program_of(self.model)
@@ -361,9 +373,7 @@ class _Examination:
             if wider:
                 t.rewrites.append("activations in 16 bits (policy int16x8), which the target has")
 
-    def _tried(
-        self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], ops: Mapping[str, int]
-    ) -> None:
+    def _tried(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], ops: Mapping[str, int]) -> None:
         says = "; ".join(f"{op}: {rewrites.REWRITES[op].says}" for op in ops)
         try:
             given = fun if t.policy == "float32" else self._quantized(t.policy, fun, f"{t.policy} {sorted(ops)}")
@@ -391,7 +401,9 @@ class _Examination:
         share = lambda d: (bool(d.files) and d.state != "wrong", d.report.share if d.report is not None else 0.0)
         level = lambda d: -math.inf if d.sqnr is None else min(d.sqnr, 200.0)
         more, same = share(new) > share(t), share(new) == share(t)
-        kept = (more and (t.sqnr is None or level(new) >= min(level(t) - 1, _ENOUGH))) or (same and level(new) > level(t) + 3)
+        kept = (more and (t.sqnr is None or level(new) >= min(level(t) - 1, _ENOUGH))) or (
+            same and level(new) > level(t) + 3
+        )
         fixed = Fix(says, kept, words(t) or t.state, words(new) or new.said or new.state)
         fixes = [*t.fixes, fixed]
         if kept:

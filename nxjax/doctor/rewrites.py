@@ -13,7 +13,6 @@ from typing import Any, Final, final
 import numpy as np
 
 import nxjax.numpy as jnp
-from nxjax import lax
 from nxjax.deploy.trace import BoundFunction
 from nxjax.doctor.model import Model
 from nxjax.trace import dtypes

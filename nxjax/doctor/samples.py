@@ -54,8 +54,10 @@ def of_file(model: Model, path: str | Path) -> Samples:
     if not path.is_file():
         raise ParameterError(f"doctor: {path.name}: no such file", expected="an .npz file of numpy.savez")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            if not isinstance(file, np.lib.npyio.NpzFile):
+        with path.open("rb") as opened:
+            # NumPy leaves files open that it finds damaged.
+            file: Any = np.load(opened, allow_pickle=False)
+            if isinstance(file, np.ndarray):
                 raise InvalidFileError(f"doctor: {path.name}: one array", expected="an .npz file of numpy.savez")
             arrays = {k: file[k] for k in file.files}
     except NxError:
@@ -77,7 +79,9 @@ def of_arrays(model: Model, arrays: Mapping[str, NDArray]) -> Samples:
     if names != arrays.keys():
         said = [f"missing {', '.join(sorted(names - arrays.keys()))}"] if names - arrays.keys() else []
         said += [f"unknown {', '.join(sorted(arrays.keys() - names))}"] if arrays.keys() - names else []
-        raise ParameterError("doctor: data has other names than the model's inputs", got="; ".join(said), expected=expected)
+        raise ParameterError(
+            "doctor: data has other names than the model's inputs", got="; ".join(said), expected=expected
+        )
     columns = [_samples(x, arrays[x.name]) for x in wanted]
     counts = {x.name: len(c) for x, c in zip(wanted, columns, strict=True)}
     if len(set(counts.values())) > 1:

@@ -97,7 +97,11 @@ def _targets(found: Diagnosis) -> str:
             row.append("" if t.scores is None else (f"{t.scores.artifact:.4g}", t.scores.artifact))
         rows.append(row)
     brackets = any(t.sqnr is not None and not t.measured for t in found.targets)
-    why = "<p class=quiet>dB in brackets: of the exact reference, since nothing here runs the file.</p>" if brackets else ""
+    why = (
+        "<p class=quiet>dB in brackets: of the exact reference, since nothing here runs the file.</p>"
+        if brackets
+        else ""
+    )
     return f"<section><h2>Targets</h2>{_table(head, rows)}{why}</section>"
 
 
@@ -217,6 +221,8 @@ def _said(t: TargetDiagnosis) -> list[str]:
         off = "equal to the exact reference" if t.deviation.exact else f"{t.deviation.short} from the exact reference"
         lines.append(f"{t.runs_on}: {off}")
     lines += [f"{d.runs_on}: {d.short} from the exact reference" for d in t.others]
+    if t.sqnr is not None:
+        lines.append(f"{_decibels(t)} against the float model over {t.samples} samples ({t.sqnr_of})")
     if t.divergence is not None:
         lines.append(f"leaves the reference at {t.divergence}")
     elif t.unsought:
@@ -239,7 +245,9 @@ def _graph(t: TargetDiagnosis) -> str:
     ]
     inside = all(j < len(rows) for _, j in t.edges)
     drawn = svg(nodes, t.edges if inside else [])
-    key = "".join(f'<span class="key {k}">{w}</span>' for k, w in (("chip", "chip"), ("host", "host"), ("unknown", "unknown")))
+    key = "".join(
+        f'<span class="key {k}">{w}</span>' for k, w in (("chip", "chip"), ("host", "host"), ("unknown", "unknown"))
+    )
     mark = '<span class="key marked">leaves the reference</span>' if at >= 0 else ""
     return f"<h3>Graph</h3><p>{key}{mark}</p><div class='scroll tall'>{drawn}</div>"
 

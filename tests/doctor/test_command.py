@@ -82,11 +82,11 @@ def test_status_1_where_no_target_takes_it(folder, capsys):
     [
         (["missing.onnx"], "missing.onnx: no such file"),
         (["."], "a folder"),
-        (["net.onnx", "--targets", "ethos-u56"], "did you mean 'ethos-u55'"),
+        (["net.onnx", "--targets", "ethos-u56"], "no such target; got 'ethos-u56'; did you mean 'ethos-u85' or"),
         (["net.onnx", "--data", "none.npz"], "none.npz: no such file"),
         (["net.onnx", "--data", "broken.npz"], "broken.npz: no .npz file, or a damaged one"),
         (["net.onnx", "--data", "one.npy"], "one.npy: one array"),
-        (["two.onnx", "--data", "names.npz"], "missing argument_1; unknown z"),
+        (["two.onnx", "--data", "names.npz"], "missing input_1; unknown z"),
         (["net.onnx", "--data", "shape.npz"], "another shape"),
         (["net.onnx", "--data", "dtype.npz"], "would lose by conversion"),
         (["damaged.onnx"], "damaged.onnx"),
@@ -109,7 +109,7 @@ def test_one_line_for_each_error(folder, capsys, monkeypatch, arguments, words):
     (folder / "broken.npz").write_bytes((folder / "data.npz").read_bytes()[:60])
     nx.compile(lambda a, b: a + b, target="onnx", verify=False)(x, x).save(folder / "two.onnx")
     np.save(folder / "one.npy", np.ones(3))
-    np.savez(folder / "names.npz", argument_0=np.ones((1, 6)), z=np.ones((1, 6)))
+    np.savez(folder / "names.npz", input_0=np.ones((1, 6)), z=np.ones((1, 6)))
     np.savez(folder / "shape.npz", np.ones((3, 7), np.float32))
     np.savez(folder / "dtype.npz", np.ones((3, 6), np.complex64))
     status, out, err = run(capsys, *arguments)
@@ -119,6 +119,8 @@ def test_one_line_for_each_error(folder, capsys, monkeypatch, arguments, words):
 
 
 def test_help_names_every_option():
-    done = subprocess.run([sys.executable, "-m", "nxjax", "doctor", "--help"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-m", "nxjax", "doctor", "--help"], capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 0
     assert all(o in done.stdout for o in ("--targets", "--data", "--shape", "--policy", "--fix", "--html", "--json"))

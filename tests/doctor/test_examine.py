@@ -11,6 +11,7 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.doctor.examine import usual
 from nxjax.errors import ParameterError, ShapeError
+from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.placement import YES, Verdict
 
@@ -47,7 +48,9 @@ class Chip(NpuTarget):
         def run(xs):
             return [self.wrong(subject, y) for y in interpret(subject, xs)]
 
-        return Build({"net.bin": str(subject).encode()}, self.placed(subject), runner=Runner(run, self.title, "own-model"))
+        return Build(
+            {"net.bin": str(subject).encode()}, self.placed(subject), runner=Runner(run, self.title, "own-model")
+        )
 
     def wrong(self, subject, y):
         made = any(n.op == self.off_at for n in subject.nodes)
@@ -66,6 +69,26 @@ class Liar(Chip):
 
     name = title = "liar"
     off_by, off_at = 4, "mean"
+
+
+class Drifting(Chip):
+    """Its convolutions are one step too high, which a mean on a finer grid makes several of."""
+
+    name = title = "drifting"
+
+    def build(self, subject, options):
+        made = super().build(subject, options)
+
+        def run(xs):
+            values = dict(zip(subject.inputs, xs, strict=True))
+            for n in subject.nodes:
+                given = [t for t in n.operands if not t.constant]
+                ys = interpret(NpuGraph("", given, list(n.outputs), [n]), [values[t] for t in given])
+                values.update(zip(n.outputs, (np.minimum(y, 126) + (n.op == "conv_2d") for y in ys), strict=True))
+            return [values[t].astype(t.dtype) for t in subject.outputs]
+
+        made.runner = Runner(run, self.title, "own-model")
+        return made
 
 
 class Nonsense(Chip):
@@ -99,7 +122,7 @@ class Unknown(Chip):
         return Build({"net.bin": b"x"}, self.placed(subject))
 
 
-CHIPS = (Chip, Lacking, Liar, Nonsense, Broken, Unknown)
+CHIPS = (Chip, Lacking, Liar, Drifting, Nonsense, Broken, Unknown)
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +140,7 @@ def test_what_each_target_makes_of_it():
     found = examined(*(c.name for c in CHIPS))
     states = {t.target: t.state for t in found.targets}
     assert states == {
-        "chip": "all", "lacking": "part", "liar": "all", "nonsense": "wrong", "broken": "failed", "nobody": "unknown"
+        "chip": "all", "lacking": "part", "liar": "all", "drifting": "all", "nonsense": "wrong", "broken": "failed", "nobody": "unknown"
     }  # fmt: skip
     assert found.takes and not examined("broken", "nobody").takes
     assert found["chip"].deviation.exact and found["chip"].measured
@@ -142,6 +165,12 @@ def test_a_liar_is_convicted_at_the_op_where_it_lies():
     # As many builds as halving takes, the whole, and the op alone.
     assert t.divergence.builds <= 2 + int(np.ceil(np.log2(t.divergence.count)))
     assert "leaves the reference at mean" in str(examined("liar"))
+
+
+def test_what_begins_as_rounding_is_traced_to_its_op():
+    found = examined("drifting")["drifting"].divergence
+    assert found.op == "mean" and found.alone == "equal"
+    assert found.since.startswith("conv_2d") and "1 LSB" in found.since
 
 
 def test_who_agrees_is_not_searched():
@@ -217,7 +246,10 @@ def test_layers_are_those_of_compare():
 
 def test_targets_are_named():
     assert set(usual()) < set(registry.names()) and "ethos-u55" in usual() and "ethos-u55-32" not in usual()
-    assert [t.target for t in nx.deploy.doctor(net, PARAMS, IMAGE, targets="chip, liar,chip").targets] == ["chip", "liar"]
+    assert [t.target for t in nx.deploy.doctor(net, PARAMS, IMAGE, targets="chip, liar,chip").targets] == [
+        "chip",
+        "liar",
+    ]
     with pytest.raises(ParameterError, match="did you mean 'chip'"):
         examined("chjp")
     with pytest.raises(ParameterError, match="no targets"):

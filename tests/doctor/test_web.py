@@ -11,11 +11,11 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.deploy.report import Report
 from nxjax.doctor.diagnosis import Diagnosis, Fix, TargetDiagnosis, seconds
 from nxjax.doctor.divergence import Divergence
 from nxjax.doctor.picture import MOST, PictureNode, svg
 from nxjax.doctor.style import SCRIPT
-from nxjax.deploy.report import Report
 from nxjax.lower.placement import Placement
 from nxjax.quant.comparison import LayerDifference
 
@@ -35,12 +35,15 @@ def diagnosis(word: str = "plain") -> Diagnosis:
     report.cost.add("peak memory", 5000, "bytes", "model")
     one = TargetDiagnosis(
         f"first {word}", f"title {word}", "part", f"said {word}", "int8", report, {f"file {word}": 1200},
-        f"runs {word}", None, [], 12.5, f"runs {word}", None,
-        Divergence(f"sort {word}", f"b {word}", f"at {word}", 1, 3, f"far {word}", "", 4, True), "",
+        f"runs {word}", None, [], 12.5, f"runs {word}", 4, None,
+        Divergence(f"sort {word}", f"b {word}", f"at {word}", 1, 3, f"far {word}", "", "", 4, True), "",
         [f"rewrite {word}"], [Fix(f"fix {word}", True, f"before {word}", f"after {word}")], [(0, 1), (1, 2)],
     )  # fmt: skip
     two = TargetDiagnosis("second", "Second", "failed", f"error {word}")
-    layers = [LayerDifference(f"layer {word}", f"op {word}", None, 0.1, 100.0, 1.0), LayerDifference("b", "op", None, None)]
+    layers = [
+        LayerDifference(f"layer {word}", f"op {word}", None, 0.1, 100.0, 1.0),
+        LayerDifference("b", "op", None, None),
+    ]
     layers.append(LayerDifference("low", "op", None, 0.1, 1.0, 1.0))
     return Diagnosis(f"model {word}", [f"x {word}"], f"data {word}", [one, two], layers, [f"told {word}"])
 
