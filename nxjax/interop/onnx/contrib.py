@@ -14,11 +14,14 @@ from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused, concrete
 from nxjax.interop.onnx import grids
+from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.norms import normalized, rms_normalized
-from nxjax.interop.onnx.pools import average_pool
-from nxjax.interop.onnx.products import shifted
-from nxjax.interop.onnx.quantized import TWO, on_grid, real, rescaled
+from nxjax.interop.onnx.pools import average_pool, max_pool
+from nxjax.interop.onnx.products import convolved, gemm, shifted
+from nxjax.interop.onnx.quantized import TWO, dynamically, on_grid, real, rescaled
+from nxjax.interop.onnx.recurrent import activation, lstm
 from nxjax.interop.onnx.reductions import from_axis
+from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import rule
 from nxjax.trace import dtypes
 
@@ -49,6 +52,64 @@ def _fused_matmul(
         raise Refused("from_onnx: FusedMatMul with a batch that is not in front", got="transBatchA or transBatchB")
     a, b = a.swapaxes(-1, -2) if transA else a, b.swapaxes(-1, -2) if transB else b
     return (jnp.matmul(a, b) * alpha).astype(a.dtype)
+
+
+@microsoft("FusedConv")
+def _fused_conv(
+    x: Any, w: Any, b: Any = None, added: Any = None, *, activation: str = "", activation_params: Any = (),
+    auto_pad: str = "NOTSET", dilations: Any = None, group: int = 1, kernel_shape: Any = None, pads: Any = None,
+    strides: Any = None,
+) -> Any:  # fmt: skip
+    y = convolved(x, w, auto_pad=auto_pad, dilations=dilations, group=group, pads=pads, strides=strides)
+    y = y if b is None else y + b.reshape((1, -1) + (1,) * (x.ndim - 2))
+    y = y if added is None else y + added
+    return _activated(y, activation, *activation_params)
+
+
+@microsoft("FusedGemm")
+def _fused_gemm(
+    a: Any, b: Any, c: Any = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
+    activation: str = "", activation_alpha: float | None = None, activation_beta: float | None = None,
+    activation_gamma: float | None = None,
+) -> Any:  # fmt: skip
+    y = gemm(a, b, c, alpha=alpha, beta=beta, transA=transA, transB=transB)
+    return _activated(y, activation, activation_alpha, activation_beta)
+
+
+def _activated(y: Any, name: str, alpha: float | None = None, beta: float | None = None) -> Any:
+    if name == "Clip":
+        return jnp.clip(y, alpha, beta)
+    return activation(name, alpha, beta)(y) if name else y
+
+
+@microsoft("Inverse")
+def _inverse(x: Any) -> Any:
+    return jnp.linalg.inv(x)
+
+
+@rule("com.microsoft::ExpandDims", known=("axis",))
+def _expand_dims(x: Any, axis: Any) -> Any:
+    return jnp.expand_dims(x, int(number(axis)))
+
+
+@microsoft("CDist")
+def _distances(a: Any, b: Any, *, metric: str = "sqeuclidean") -> Any:
+    total = ((a[:, None, :] - b[None, :, :]) ** 2).sum(-1)
+    return jnp.sqrt(total) if metric == "euclidean" else total
+
+
+@microsoft("Unique")
+def _unique(x: Any) -> Any:
+    y, first, inverse, counts = np.unique(needed("Unique", x)[0], True, True, True)
+    order = np.argsort(first, kind="stable")
+    rank = np.argsort(order, kind="stable")
+    whole = (rank[inverse.reshape(-1)].astype(np.int64), counts[order].astype(np.int64))
+    return jnp.asarray(y[order]), *map(jnp.asarray, whole)
+
+
+@microsoft("NhwcMaxPool")
+def _last_max_pool(x: Any, **attributes: Any) -> Any:
+    return jnp.moveaxis(max_pool(jnp.moveaxis(x, -1, 1), outputs=1, **attributes), 1, -1)
 
 
 def _unpacked(b: Any, bits: int) -> Any:
@@ -139,8 +200,13 @@ def _heads(x: Any, heads: int) -> Any:
     return x.reshape((*x.shape[:2], heads, -1)).swapaxes(1, 2)
 
 
-def _attended(q: Any, k: Any, v: Any, added: Any, scale: float | None, causal: bool, softcap: float = 0.0) -> Any:
-    """Softmax of ``q @ k`` and its product with ``v``, heads side by side: [batch, steps, heads * size]."""
+def _attended(
+    q: Any, k: Any, v: Any, added: Any, scale: float | None, causal: bool, softcap: float = 0.0, sink: Any = None
+) -> Any:
+    """Softmax of ``q @ k`` and its product with ``v``, heads side by side: [batch, steps, heads * size].
+
+    ``sink``, one number for each head, is the score of a key whose value is 0.
+    """
     size = q.shape[-1]
     scores = jnp.matmul(q, k.swapaxes(-1, -2)) * (scale or 1 / np.sqrt(np.float32(size)).item())
     if softcap:
@@ -151,7 +217,13 @@ def _attended(q: Any, k: Any, v: Any, added: Any, scale: float | None, causal: b
         scores = jnp.where(seen, scores, -jnp.inf)
     if added is not None:
         scores = scores + added
-    y = jnp.matmul(nn.softmax(scores.astype(jnp.float32), -1).astype(v.dtype), v)
+    scores = scores.astype(jnp.float32)
+    if sink is not None:
+        last = jnp.broadcast_to(sink.astype(jnp.float32)[:, None, None], (*scores.shape[:-1], 1))
+        weights = nn.softmax(jnp.concatenate([scores, last], -1), -1)[..., :-1]
+    else:
+        weights = nn.softmax(scores, -1)
+    y = jnp.matmul(weights.astype(v.dtype), v)
     return y.swapaxes(1, 2).reshape((q.shape[0], q.shape[2], -1)).astype(q.dtype)
 
 
@@ -176,13 +248,38 @@ def _attention(
     joined = jnp.matmul(x, w)
     joined = joined if b is None else joined + b
     sizes = qkv_hidden_sizes or (joined.shape[-1] // 3,) * 3
-    q, k, v = (_heads(p, num_heads) for p in jnp.split(joined, list(np.cumsum(sizes)[:2]), axis=-1))
+    parts = jnp.split(joined, list(np.cumsum(sizes)[:2]), axis=-1)
+    added = lambda keys: _both(_masked(mask, keys, mask_filter_value), bias)
+    return _self_attended(parts, num_heads, past, added, scale, bool(unidirectional), outputs)
+
+
+def _both(a: Any, b: Any) -> Any:
+    """The sum of what may be left out."""
+    return b if a is None else a if b is None else a + b
+
+
+def _self_attended(
+    parts: Any, heads: int, past: Any, added: Any, scale: float | None, causal: bool, outputs: int
+) -> Any:
+    """Attention of one array with itself, and its keys and values behind those of the past."""
+    q, k, v = (_heads(p, heads) for p in parts)
     if past is not None:
         k, v = jnp.concatenate([past[0], k], 2), jnp.concatenate([past[1], v], 2)
-    added = _masked(mask, k.shape[2], mask_filter_value)
-    added = bias if added is None else added if bias is None else added + bias
-    y = _attended(q, k, v, added, scale, bool(unidirectional))
+    y = _attended(q, k, v, added(k.shape[2]), scale, causal)
     return (y, jnp.stack([k, v])) if outputs > 1 else y
+
+
+@microsoft("QAttention")
+def _quantized_attention(
+    x: Any, w: Any, b: Any, x_scale: Any, w_scale: Any, mask: Any = None, x_zero: Any = None, w_zero: Any = None,
+    past: Any = None, *, num_heads: int, scale: float | None = None, unidirectional: int = 0,
+    mask_filter_value: float = -10000.0, do_rotary: int = 0, past_present_share_buffer: int = 0, outputs: int,
+) -> Any:  # fmt: skip
+    if do_rotary or past_present_share_buffer:
+        raise Refused("from_onnx: QAttention with rotary positions or a shared buffer", got="do_rotary")
+    joined = _matmul_to_float(x, w, x_scale, w_scale, x_zero, w_zero, b)
+    added = lambda keys: _masked(mask, keys, mask_filter_value)
+    return _self_attended(jnp.split(joined, 3, axis=-1), num_heads, past, added, scale, bool(unidirectional), outputs)
 
 
 @microsoft("MultiHeadAttention")
@@ -200,8 +297,7 @@ def _multi_head(
     k, v = (p if p.ndim == 4 else _heads(p, num_heads) for p in (k, v))
     if past_k is not None:
         k, v = jnp.concatenate([past_k, k], 2), jnp.concatenate([past_v, v], 2)
-    added = _masked(mask, k.shape[2], mask_filter_value)
-    added = bias if added is None else added if bias is None else added + bias
+    added = _both(_masked(mask, k.shape[2], mask_filter_value), bias)
     return (_attended(q, k, v, added, scale, bool(unidirectional)), k, v)[:outputs]
 
 
@@ -236,11 +332,10 @@ def _rotary(
 @microsoft("GroupQueryAttention")
 def _group_query(
     q: Any, k: Any, v: Any, past_k: Any, past_v: Any, lengths: Any, total: Any, cos: Any = None, sin: Any = None,
+    positions: Any = None, bias: Any = None, sink: Any = None,
     *, num_heads: int, kv_num_heads: int, scale: float | None = None, do_rotary: int = 0, rotary_interleaved: int = 0,
     local_window_size: int = -1, softcap: float = 0.0, smooth_softmax: int = 0,
 ) -> Any:  # fmt: skip
-    if local_window_size > 0 or smooth_softmax > 0:
-        raise Refused("from_onnx: GroupQueryAttention with a window or a smooth softmax", got=local_window_size)
     if k is None:
         size = q.shape[-1] // (num_heads + 2 * kv_num_heads)
         q, k, v = jnp.split(q, [num_heads * size, (num_heads + kv_num_heads) * size], axis=-1)
@@ -252,7 +347,7 @@ def _group_query(
     begun = jnp.maximum(last + 1 - steps, 0) if past else jnp.zeros(batch, jnp.int64)
     at = begun[:, None] + jnp.arange(steps)[None]
     if do_rotary:
-        places = jnp.minimum(at, cos.shape[0] - 1)
+        places = jnp.minimum(at if positions is None else positions, cos.shape[0] - 1)
         q, k = (_rotated(x, places, cos, sin, bool(rotary_interleaved)) for x in (q, k))
     if past:
         room = past + steps
@@ -261,9 +356,14 @@ def _group_query(
         grown = lambda old, new: jnp.pad(old, ((0, 0), (0, 0), (0, room - past), (0, 0))).at[spot].set(new)
         k, v = grown(past_k, k), grown(past_v, v)
     seen = jnp.arange(k.shape[2])[None, None, :] <= at[:, :, None]
+    if local_window_size > 0:
+        seen = seen & (jnp.arange(k.shape[2])[None, None, :] > at[:, :, None] - local_window_size)
     added = jnp.where(seen, 0.0, -jnp.inf)[:, None]
+    added = added if bias is None else added + bias[..., : k.shape[2]]
     each = num_heads // kv_num_heads
-    y = _attended(q, jnp.repeat(k, each, 1), jnp.repeat(v, each, 1), added, scale, False, softcap)
+    if sink is None and smooth_softmax > 0:
+        sink = jnp.zeros(num_heads, q.dtype)
+    y = _attended(q, jnp.repeat(k, each, 1), jnp.repeat(v, each, 1), added, scale, False, softcap, sink)
     return y, k, v
 
 
@@ -331,6 +431,31 @@ def _matmul_to_float(
 ) -> Any:
     y = jnp.matmul(shifted(a, a_zero), shifted(b, b_zero)).astype(a_scale.dtype) * (a_scale * b_scale)
     return y if bias is None else y + bias
+
+
+@microsoft("DynamicQuantizeMatMul")
+def _dynamic_matmul(a: Any, b: Any, b_scale: Any, b_zero: Any = None, bias: Any = None) -> Any:
+    stored, scale, zero = dynamically(a)
+    return _matmul_to_float(stored, b, scale, b_scale, zero, b_zero, bias)
+
+
+@microsoft("DynamicQuantizeLSTM")
+def _dynamic_lstm(
+    x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None, p: Any = None,
+    w_scale: Any = None, w_zero: Any = None, r_scale: Any = None, r_zero: Any = None, **attributes: Any,
+) -> Any:  # fmt: skip
+    # ONNX Runtime also rounds `x` and the state to 8 bits in each step. Here they stay floats.
+    spread = lambda v: v if v is None else v.reshape((-1, 1, 1) if v.ndim < 2 else (v.shape[0], 1, -1))
+    floats = lambda v, scale, zero: (shifted(v, spread(zero)) * spread(scale)).swapaxes(1, 2)
+    return lstm(x, floats(w, w_scale, w_zero), floats(r, r_scale, r_zero), b, lengths, h, c, p, **attributes)
+
+
+@microsoft("QLinearWhere", grids=("x_scale", "x_zero", "y_scale", "y_zero", "z_scale", "z_zero"))
+def _qlinear_where(
+    condition: Any, x: Any, x_scale: Any, x_zero: Any, y: Any, y_scale: Any, y_zero: Any, z_scale: Any, z_zero: Any
+) -> Any:
+    z = jnp.where(condition, real(x, x_scale, x_zero), real(y, y_scale, y_zero))
+    return on_grid(z, z_scale, z_zero, x.dtype)
 
 
 @microsoft("QGemm", grids=TWO)

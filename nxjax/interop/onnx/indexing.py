@@ -31,7 +31,7 @@ def _gather_elements(x: Any, index: Any, *, axis: int = 0) -> Any:
     return x[tuple(places)]
 
 
-@rule("GatherND")
+@rule("GatherND", "com.microsoft::GatherND")
 def _gather_nd(x: Any, index: Any, *, batch_dims: int = 0) -> Any:
     count = index.shape[-1]
     batch = [

@@ -59,7 +59,7 @@ class _Windows:
 
 
 @rule("MaxPool", moves=True)
-def _max_pool(
+def max_pool(
     x: Any, *, kernel_shape: Any, auto_pad: str = "NOTSET", ceil_mode: int = 0, dilations: Any = None, pads: Any = None,
     storage_order: int = 0, strides: Any = None, outputs: int,
 ) -> Any:  # fmt: skip

@@ -19,7 +19,7 @@ def _matmul(x: Any, y: Any) -> Any:
 
 
 @rule("Gemm")
-def _gemm(
+def gemm(
     a: Any, b: Any, c: Any = None,
     *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0,
 ) -> Any:  # fmt: skip

@@ -27,6 +27,16 @@ _ACTIVATIONS: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {
     "softsign": lambda x, a, b: nn.soft_sign(x),
     "softplus": lambda x, a, b: nn.softplus(x),
 }
+
+
+def activation(name: str, alpha: float | None, beta: float | None) -> Function:
+    """The function of this name, with its numbers where the file gives them."""
+    key = name.lower()
+    if key not in _ACTIVATIONS:
+        raise Refused("from_onnx: an activation that nxjax does not know", got=name, expected=", ".join(_ACTIVATIONS))
+    return lambda x: _ACTIVATIONS[key](x, alpha, beta)
+
+
 # Activations that take one or two numbers, in the order of the lists of numbers.
 _ALPHA: Final = frozenset(("affine", "leakyrelu", "thresholdedrelu", "scaledtanh", "hardsigmoid", "elu"))
 _BETA: Final = frozenset(("affine", "scaledtanh", "hardsigmoid"))
@@ -37,14 +47,10 @@ def _activations(names: Sequence[str], alphas: Any, betas: Any, clip: float | No
     found: list[Function] = []
     for name in names:
         key = name.lower()
-        if key not in _ACTIVATIONS:
-            raise Refused(
-                "from_onnx: an activation that nxjax does not know", got=name, expected=", ".join(_ACTIVATIONS)
-            )
         a = next(alpha, None) if key in _ALPHA else None
         b = next(beta, None) if key in _BETA else None
         bounded = (lambda x: x) if clip is None else (lambda x: jnp.clip(x, -clip, clip))
-        found.append(lambda x, f=_ACTIVATIONS[key], a=a, b=b, bounded=bounded: f(bounded(x), a, b))
+        found.append(lambda x, f=activation(name, a, b), bounded=bounded: f(bounded(x)))
     return found
 
 
@@ -160,7 +166,7 @@ def _gru(
 
 
 @rule("LSTM")
-def _lstm(
+def lstm(
     x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None, c: Any = None, p: Any = None,
     *, hidden_size: int = 0, activations: Any = None, activation_alpha: Any = None, activation_beta: Any = None,
     clip: float | None = None, direction: str = "forward", input_forget: int = 0, layout: int = 0,

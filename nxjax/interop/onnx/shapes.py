@@ -167,8 +167,8 @@ def _slice(
     return x[tuple(cut)]
 
 
-@rule("Range", known=("start", "limit", "delta"))
-def _range(start: Any, limit: Any, delta: Any) -> Any:
+@rule("Range", "com.microsoft::Range", known=("start", "limit", "delta"))
+def _range(start: Any, limit: Any, delta: Any = 1) -> Any:
     if number(delta) == 0:
         raise ValueError("a range without a step")
     count = max(math.ceil((number(limit) - number(start)) / number(delta)), 0)
@@ -181,12 +181,12 @@ def _eye_like(x: Any, *, dtype: int | None = None, k: int = 0) -> Any:
     return jnp.eye(*x.shape, k=k, dtype=x.dtype if dtype is None else dtype_of(dtype))
 
 
-@rule("Trilu", known=("k",))
+@rule("Trilu", "com.microsoft::Trilu", known=("k",))
 def _trilu(x: Any, k: Any = None, *, upper: int = 1) -> Any:
     return (jnp.triu if upper else jnp.tril)(x, 0 if k is None else number(k))
 
 
-@rule("Pad", known=("given", "axes"))
+@rule("Pad", "com.microsoft::Pad", known=("given", "axes"))
 def _pad(
     x: Any, given: Any = None, fill: Any = None, axes: Any = None,
     *, pads: Any = None, mode: str = "constant", value: float = 0.0,

@@ -78,6 +78,35 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
         1,
         {"num_heads": 2, "kv_num_heads": 1},
     ),
+    *(
+        ("GroupQueryAttention", [floats(2, 6, 16), floats(2, 6, 8), floats(2, 6, 8), None, None,
+         np.array([5, 5], np.int32), np.int32(6), *more], 1, {"num_heads": 2, "kv_num_heads": 1, **attributes})
+        for attributes, more in (
+            ({"local_window_size": 3}, []),
+            ({"smooth_softmax": 1}, []),
+            ({"softcap": 2.0}, [None, None, None, floats(2, 2, 6, 6)]),
+            ({}, [None, None, None, None, floats(2)]),
+        )
+    ),
+    ("QAttention", [bytes_(1, 4, 8), bytes_(8, 24).astype(np.int8), floats(24), s(0.02), s(0.01), None, z(128),
+     z(0, np.int8)], 1, {"num_heads": 2}),
+    ("FusedConv", [floats(1, 2, 5, 5), floats(3, 2, 3, 3), floats(3), floats(1, 3, 3, 3)], 1, {"activation": "Relu"}),
+    ("FusedConv", [floats(1, 2, 5, 5), floats(3, 2, 3, 3)], 1,
+     {"activation": "Clip", "activation_params": [0.0, 6.0], "pads": [1, 1, 1, 1]}),
+    ("FusedGemm", [floats(2, 3), floats(3, 4), floats(4)], 1, {"activation": "LeakyRelu", "activation_alpha": 0.1}),
+    ("Inverse", [floats(3, 3) + 3 * np.eye(3, dtype=np.float32)], 1, {}),
+    ("Trilu", [floats(3, 4), np.int64(1)], 1, {"upper": 1}),
+    ("Range", [s(1), s(5)], 1, {}),
+    ("Pad", [floats(2, 2), np.array([0, 1, 0, 1]), floats(1)], 1, {}),
+    ("GatherND", [floats(3, 4), np.array([[2], [0]])], 1, {}),
+    ("ExpandDims", [floats(2, 3), np.int32(-1)], 1, {}),
+    ("Unique", [np.array([2, 1, 1, 3, 2], np.float32)], 3, {}),
+    ("CDist", [floats(3, 4), floats(5, 4)], 1, {"metric": "euclidean"}),
+    ("CDist", [floats(3, 4), floats(5, 4)], 1, {"metric": "sqeuclidean"}),
+    ("NhwcMaxPool", [bytes_(1, 6, 6, 2)], 1, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    ("DynamicQuantizeMatMul", [floats(2, 3), bytes_(3, 4), s(0.2), z(100), floats(4)], 1, {}),
+    ("QLinearWhere", [np.array([True, False]), bytes_(2), s(0.1), z(120), bytes_(2), s(0.2), z(90), s(0.3), z(100)], 1,
+     {}),
     ("MatMulNBits", [floats(3, 40), bytes_(6, 3, 8), floats(6 * 3)], 1, {"K": 40, "N": 6, "bits": 4, "block_size": 16}),
     (
         "MatMulNBits",
@@ -110,13 +139,19 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+# Operands that ONNX Runtime wants to be stored in the file.
+STORED = {"QAttention": (1, 2, 3, 4, 6, 7), "QLinearWhere": (2, 3, 5, 6, 7, 8), "DynamicQuantizeMatMul": (1, 2, 3, 4)}
+
+
 @pytest.mark.parametrize(
     ("kind", "inputs", "results", "attributes"), CASES, ids=[f"{c[0]}{i}" for i, c in enumerate(CASES)]
 )
 def test_as_onnx_runtime(kind: str, inputs: list[Any], results: int, attributes: dict[str, Any]):
     arrays = [None if x is None else np.asarray(x) for x in inputs]
     code = helper.np_dtype_to_tensor_dtype
-    given = {f"x{i}": x for i, x in enumerate(arrays) if x is not None}
+    held = STORED.get(kind, ())
+    given = {f"x{i}": x for i, x in enumerate(arrays) if x is not None and i not in held}
+    stored = [onnx.numpy_helper.from_array(arrays[i], f"x{i}") for i in held]
     names = [f"x{i}" if x is not None else "" for i, x in enumerate(arrays)]
     ports = [helper.make_tensor_value_info(k, code(x.dtype), x.shape) for k, x in given.items()]
     out = [helper.make_empty_tensor_value_info(f"y{i}") for i in range(results)]
@@ -124,7 +159,7 @@ def test_as_onnx_runtime(kind: str, inputs: list[Any], results: int, attributes:
     made = [p.name for p in out] + (["k", "v"] if kind == "GroupQueryAttention" else [])
     node = helper.make_node(kind, names, made, domain="com.microsoft", **attributes)
     model = helper.make_model(
-        helper.make_graph([node], "g", ports, out),
+        helper.make_graph([node], "g", ports, out, stored),
         opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
         ir_version=10,
     )
@@ -139,3 +174,26 @@ def test_as_onnx_runtime(kind: str, inputs: list[Any], results: int, attributes:
             assert np.abs(np.asarray(a).astype(int) - b).max() <= (1 if kind.startswith("Q") else 0)
         else:
             np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_an_lstm_with_stored_weights(directions: int):
+    """ONNX Runtime rounds the state to 8 bits in each step, so the numbers are near."""
+    along = "bidirectional" if directions == 2 else "forward"
+    w, r = (RNG.integers(-127, 128, (directions, n, 12)).astype(np.int8) for n in (4, 3))
+    scale, zero = np.full((directions, 12), 0.004, np.float32), np.zeros((directions, 12), np.int8)
+    b = floats(directions, 24, scale=0.1)
+    held = {"w": w, "r": r, "b": b, "ws": scale, "wz": zero, "rs": scale, "rz": zero}
+    names = ["x", "w", "r", "b", "", "", "", "", "ws", "wz", "rs", "rz"]
+    node = helper.make_node("DynamicQuantizeLSTM", names, ["y"], domain="com.microsoft", hidden_size=3, direction=along)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("x", 1, (6, 2, 4))], [helper.make_empty_tensor_value_info("y")],
+        [onnx.numpy_helper.from_array(v, k) for k, v in held.items()],
+    )  # fmt: skip
+    imports = [helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    x = floats(6, 2, 4)
+    (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    f = nx.interop.from_onnx(model, closed=True)
+    np.testing.assert_allclose(f(x), expected, atol=0.01)
+    assert np.abs(nx.grad(lambda x: f(x).sum())(x)).max() > 0
