@@ -25,9 +25,12 @@ from nxjax.trace import dtypes
 NDArray = np.ndarray[Any, Any]
 
 
-def _places(mode: str, n: int, m: int, scale: float, size: float, roi: tuple[float, float]) -> NDArray:
-    """Where each of ``m`` elements of the result lies among ``n``; ``size`` is the result's before it is rounded."""
-    y = np.arange(m, dtype=np.float64)
+def _places(mode: str, y: NDArray, n: int, scale: float, size: float, roi: tuple[float, float]) -> NDArray:
+    """Where the elements ``y`` of the result lie among ``n``; ``size`` is the result's before it is rounded.
+
+    The arithmetic is of the dtype of ``y``.
+    """
+    m = len(y)
     if mode == "half_pixel":
         return (y + 0.5) / scale - 0.5
     if mode == "half_pixel_symmetric":
@@ -35,17 +38,18 @@ def _places(mode: str, n: int, m: int, scale: float, size: float, roi: tuple[flo
         shift = n / 2 * (1 - m / size)
         return shift + (y + 0.5) / scale - 0.5
     if mode == "pytorch_half_pixel":
-        return (y + 0.5) / scale - 0.5 if m > 1 else np.zeros(m)
+        return (y + 0.5) / scale - 0.5 if m > 1 else np.zeros_like(y)
     if mode == "align_corners":
-        return y * (n - 1) / (size - 1) if size != 1 else np.zeros(m)
+        # Of the size as it is, as in ONNX Runtime and in PyTorch; ONNX's reference takes the size before it is rounded.
+        return y * (n - 1) / (m - 1) if m != 1 else np.zeros_like(y)
     if mode == "asymmetric":
         return y / scale
     if mode == "tf_half_pixel_for_nn":
         return (y + 0.5) / scale
     if mode == "tf_crop_and_resize":
-        first, last = roi
+        first, last = map(y.dtype.type, roi)
         if m == 1:
-            return np.full(1, 0.5 * (first + last) * (n - 1))
+            return np.full(1, 0.5 * (first + last) * (n - 1), y.dtype)
         return first * (n - 1) + y * (last - first) * (n - 1) / (m - 1)
     raise Refused("from_onnx: Resize with a coordinate mode that nxjax does not know", got=mode)
 
@@ -130,7 +134,9 @@ def _resize(
         region = (float(roi[i]), float(roi[len(along) + i])) if crop else (0.0, 1.0)
         if n == m and s == 1 and not crop:
             continue
-        at = _places(coordinate_transformation_mode, n, m, s, e, region)
+        # Which element is the nearest of two is decided in float32, as in ONNX Runtime.
+        y = np.arange(m, dtype=np.float32 if mode == "nearest" else np.float64)
+        at = _places(coordinate_transformation_mode, y, n, s, e, region)
         if crop:
             outside.append((a, (at < 0) | (at > n - 1)))
         if mode == "nearest":

@@ -301,6 +301,36 @@ def test_nearest_resizing_is_the_op_that_chips_know_where_it_takes_the_same_elem
         assert (np.asarray(f(x)) == np.asarray(x)[:, :, at[0][:, None], at[1]]).all()
 
 
+def resized(x: Any, **how: Any) -> Any:
+    scales = how.pop("scales")
+    file = model([node("Resize", "x", "y", **how)], [info("x", x.shape)], [info("y", None)], {"scales": scales})
+    file.graph.node[0].input[:] = ["x", "", "scales"]
+    return np.asarray(nx.interop.from_onnx(file.SerializeToString(), closed=True)(x))
+
+
+def test_resizing_by_a_scale_that_leaves_a_part_of_an_element():
+    """PyTorch writes such scales; its results, and ONNX Runtime's, are of the size that is there in the end."""
+    x = np.arange(5, dtype=np.float32).reshape(1, 1, 5)
+    scales = np.array([1, 1, 1.5], np.float32)
+    ends = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    np.testing.assert_allclose(resized(x, scales=scales, **ends)[0, 0], np.linspace(0, 4, 7), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("scale", "how", "expected"),
+    [
+        (0.6, {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}, [0, 1, 3, 5, 6, 8]),
+        (0.7, {"nearest_mode": "round_prefer_floor"}, [0, 2, 3, 4, 6, 7, 9]),
+        (0.3, {"nearest_mode": "round_prefer_ceil"}, [1, 5, 8]),
+    ],
+)
+def test_the_nearest_of_two_elements_is_decided_in_float32(scale: float, how: Any, expected: Any):
+    """Places that are halves or whole numbers but for the rounding of a scale: as in ONNX Runtime."""
+    x = np.arange(11, dtype=np.float32).reshape(1, 1, 11)
+    scales = np.array([1, 1, scale], np.float32)
+    np.testing.assert_array_equal(resized(x, scales=scales, mode="nearest", **how)[0, 0], expected)
+
+
 def test_weights_that_nodes_hold_are_parameters(tmp_path: Path):
     """As PaddlePaddle and some inliners write them; single numbers are none."""
     w = np.arange(2048, dtype=np.float32).reshape(2, 1024)
