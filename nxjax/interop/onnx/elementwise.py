@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused, as_numpy
+from nxjax.interop.graphs.values import NeedsValue, Refused, as_numpy, concrete
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.walk import rule
 from nxjax.trace import dtypes
@@ -240,10 +240,13 @@ def cast(x: Any, dtype: Any, saturate: bool = True) -> Any:
     if isinstance(x, np.ndarray):
         if np.dtype(dtype).kind == "O":
             return x
-        number = lambda t: float(t) if np.dtype(dtype).kind not in "iu" else int(float(t))
+        whole = lambda t: int(t) if t.strip().lstrip("+-").isdecimal() else int(float(t))
+        number = whole if np.dtype(dtype).kind in "iu" else float
         held = np.array([number(t) for t in x.reshape(-1)]).reshape(x.shape)
         return jnp.asarray(held.astype(dtype))
     if np.dtype(dtype).kind == "O":
+        if not concrete(x):
+            raise NeedsValue("from_onnx: texts of traced numbers", got=x.type, fix="call the function outside jit")
         return _words(as_numpy(x))
     if dtype not in dtypes.NUMERIC:
         raise Refused("from_onnx: arrays cannot have this element type", got=dtype)

@@ -283,9 +283,11 @@ class ModelReader:
         try:
             path = (base / location).resolve()
             offset = int(entries.get("offset", "0"))
-        except ValueError as e:
-            raise invalid("a tensor's place is none", f"{location}: {e}") from e
-        if base not in path.parents or not path.is_file():
+            found = base in path.parents and path.is_file()
+        except (ValueError, OSError, RuntimeError) as e:
+            # Names that are too long, and links in a ring.
+            raise invalid("a tensor's place is none", f"{location[:100]}: {e}") from e
+        if not found:
             raise InvalidFileError(
                 "from_onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}"
             )

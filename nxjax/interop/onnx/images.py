@@ -297,6 +297,26 @@ def _roi_align(
     return jnp.stack(made)
 
 
+@rule("MaxRoiPool")
+def _max_roi_pool(x: Any, rois: Any, *, pooled_shape: Any, spatial_scale: float = 1.0) -> Any:
+    sizes = x.shape[2:]
+    # Halves go away from 0.
+    edges = jnp.floor(rois[:, 1:] * spatial_scale + 0.5)  # left, top, right and bottom of each
+    made: list[Any] = []
+    for i in range(rois.shape[0]):
+        y = jnp.take(x, rois[i, 0].astype(jnp.int32), axis=0)
+        for axis, first in ((1, 0), (0, 1)):
+            start, bins = edges[i, first], pooled_shape[axis]
+            step = jnp.maximum(edges[i, first + 2] - start + 1, 1) / bins
+            k, at = jnp.arange(bins, dtype=rois.dtype)[:, None], jnp.arange(sizes[axis])
+            inside = (at >= jnp.floor(k * step) + start) & (at < jnp.ceil((k + 1) * step) + start)  # [bins, size]
+            spread = jnp.moveaxis(y, axis + 1, -1)[..., None, :]
+            y = jnp.moveaxis(jnp.where(inside, spread, dtypes.lowest(x.dtype)).max(-1), -1, axis + 1)
+            y = jnp.where(jnp.expand_dims(inside.any(-1), (0, 2 - axis)), y, 0)
+        made.append(y)
+    return jnp.stack(made)
+
+
 def _corner_maximum(x: Any, places: Sequence[Any], beyond: Any) -> Any:
     """The largest of the four weighted neighbours, which is what ONNX's maximum takes."""
     base = [jnp.floor(p) for p in places]

@@ -102,9 +102,11 @@ def _lp_norm(x: Any, *, axis: int = -1, p: int = 2) -> Any:
 
 
 @rule("MeanVarianceNormalization")
-def _mean_variance(x: Any, *, axes: Any = (0, 2, 3)) -> Any:
-    centered = x - x.mean(tuple(axes), keepdims=True)
-    return centered / (jnp.sqrt((centered * centered).mean(tuple(axes), keepdims=True)) + 1e-9)
+def _mean_variance(x: Any, *, axes: Any = None) -> Any:
+    # ONNX's default is of images; an array of lower rank has fewer of these axes.
+    along = tuple(a for a in (0, 2, 3) if a < x.ndim) if axes is None else tuple(axes)
+    centered = x - x.mean(along, keepdims=True)
+    return centered / (jnp.sqrt((centered * centered).mean(along, keepdims=True)) + 1e-9)
 
 
 @rule("LRN")

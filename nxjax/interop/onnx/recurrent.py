@@ -174,6 +174,8 @@ def lstm(
 ) -> Any:  # fmt: skip
     names = activations or ("Sigmoid", "Tanh", "Tanh") * w.shape[0]
     functions = _activations(names, activation_alpha, activation_beta, clip)
+    # ONNX Runtime clips what goes into the gates, and not the cell that goes into the result.
+    functions[2::3] = _activations(names, activation_alpha, activation_beta, None)[2::3]
     n = r.shape[-1]
 
     def cell(d: int, _w: Any, r: Any, _wb: Any, rb: Any) -> Any:

@@ -261,6 +261,31 @@ def test_tensors_in_another_file_are_mapped(tmp_path: Path):
             nx.interop.from_onnx(path)
 
 
+def test_texts_of_numbers_and_numbers_of_texts():
+    text = model([node("Cast", "x", "y", to=TensorProto.STRING)], [info("x", ["n"], INT64)], [info("y", ["n"], 8)])
+    f = nx.interop.from_onnx(text.SerializeToString(), closed=True)
+    large = np.array([2**53 + 1, -3])
+    assert f(large).tolist() == [str(2**53 + 1), "-3"]
+    with pytest.raises(LoweringError, match="texts of traced numbers"), nx.enable_x64():
+        nx.jit(f)(large)
+    back = model([node("Cast", "x", "y", to=INT64)], [info("x", ["n"], 8)], [info("y", ["n"], INT64)])
+    g = nx.interop.from_onnx(back.SerializeToString(), closed=True)
+    assert g(np.array([str(2**53 + 1), "-3", "1e3", "2.0"], object)).tolist() == [2**53 + 1, -3, 1000, 2]
+
+
+def test_tensors_in_places_that_are_none(tmp_path: Path):
+    (tmp_path / "ring").symlink_to("ring")
+    t = TensorProto(name="w", data_type=FLOAT, dims=[3, 4], data_location=TensorProto.EXTERNAL)
+    file = onnx.ModelProto.FromString(LINEAR.SerializeToString())
+    file.graph.initializer[0].CopyFrom(t)
+    entry = file.graph.initializer[0].external_data.add(key="location")
+    for location in ("ring", "w" * 5000, "a\0b", "..", "", "nothing"):
+        entry.value = location
+        (tmp_path / "net.onnx").write_bytes(file.SerializeToString())
+        with pytest.raises(InvalidFileError):
+            nx.interop.from_onnx(tmp_path / "net.onnx")
+
+
 def test_damaged_and_hostile_files_are_one_clear_error():
     for data in (b"", b"\x00" * 40, b"not a model"):
         with pytest.raises(InvalidFileError):
