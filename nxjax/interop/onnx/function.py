@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, final
@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.interop.graphs.function import ImportedFunction
 from nxjax.interop.graphs.mapped import mapped
-from nxjax.interop.graphs.values import ValueInfo, constant, value
+from nxjax.interop.graphs.values import ValueInfo, value
 from nxjax.interop.onnx import rules
 from nxjax.interop.onnx.graph import ModelReader, OnnxFile, OnnxGraph, OnnxNode, inside, parsed, read_by
 from nxjax.interop.onnx.grids import StoredParameter, stored_parameter
@@ -59,16 +59,12 @@ class OnnxFunction(ImportedFunction):
     ) -> None:
         graph = model.graph
         self._model, self._proto, self._reader, self._seed = model, proto, reader, seed
-        known = {p.name for p in graph.inputs}
-        for k in (*constants, *(k for k, v in shapes.items() if not isinstance(v, int))):
-            if k not in known:
-                raise ParameterError("from_onnx: no input of this name", got=k, expected=", ".join(sorted(known)))
-        self._constants = {k: constant(v) for k, v in constants.items()}
-        self.inputs = tuple(
-            ValueInfo(p.name, p.dtype, tuple(shapes[p.name]), p.is_array) if p.name in shapes else p
-            for p in graph.inputs
-            if p.name not in constants
-        )
+        sizes = {k: int(v) for k, v in shapes.items() if _is_size(v)}
+        whole = {k: _shape(k, v) for k, v in shapes.items() if k not in sizes}
+        _known("input", {*constants, *whole}, {p.name for p in graph.inputs})
+        ports = [ValueInfo(p.name, p.dtype, whole[p.name], p.is_array) if p.name in whole else p for p in graph.inputs]
+        _known("symbolic dimension", sizes, {d for p in graph.inputs for d in p.dims or () if isinstance(d, str)})
+        self.inputs = tuple(p for p in ports if p.name not in constants)
         self.outputs = graph.outputs
         self.metadata: dict[str, str] = dict(model.metadata)
         fixed = _fixed(graph)
@@ -80,7 +76,9 @@ class OnnxFunction(ImportedFunction):
             if k in self._stored or (x.dtype in dtypes.FLOAT and k not in fixed)
         }
         self.state = None
-        super().__init__("ONNX", name, {k: v for k, v in shapes.items() if isinstance(v, int)}, closed)
+        super().__init__("ONNX", name, sizes, closed)
+        # Sizes that constants have are those of the arguments, too.
+        self._constants = {p.name: self._value(p, constants[p.name], self._sizes) for p in ports if p.name in constants}
 
     def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         if not self._on_grids:
@@ -141,6 +139,31 @@ class OnnxFunction(ImportedFunction):
                     )
                 changed[k] = np.asarray(v).astype(stored[k].dtype) if held is None else held.written(v)
         save(Path(path), self._proto, self._reader, stored, changed)
+
+
+def _is_size(x: Any) -> bool:
+    return isinstance(x, (int, np.integer)) and not isinstance(x, bool) and x >= 0
+
+
+def _shape(name: str, given: Any) -> tuple[int | str, ...]:
+    """The whole shape that a caller gives for an input."""
+    sizes: tuple[Any, ...] = tuple(given) if isinstance(given, (tuple, list)) else ()
+    if not isinstance(given, (tuple, list)) or not all(isinstance(n, str) or _is_size(n) for n in sizes):
+        raise ParameterError(
+            f"from_onnx: shapes= of {name}",
+            got=repr(given),
+            expected="a size for a symbolic dimension, or a tuple of sizes for an input",
+        )
+    return tuple(n if isinstance(n, str) else int(n) for n in sizes)
+
+
+def _known(what: str, given: Collection[str], known: Collection[str]) -> None:
+    """Raise unless the model has what a caller names."""
+    for k in given:
+        if k not in known:
+            raise ParameterError(
+                f"from_onnx: no {what} of this name", got=k, expected=", ".join(sorted(known)) or "none"
+            )
 
 
 def _fixed(graph: OnnxGraph) -> set[str]:
@@ -217,6 +240,9 @@ def from_onnx(
     Raises:
         MissingExtraError: the package onnx is not installed.
         InvalidFileError: no ONNX model, or a damaged one.
+        ParameterError: a name in ``shapes`` or ``constants`` that the model does not have, or no size.
+        ShapeError, DtypeError: a constant of another shape or dtype than the model's.
+        OSError: the file cannot be read.
         LoweringError: an operator that nxjax has no rule for, when the function is called.
 
     >>> from onnx import helper, TensorProto
@@ -240,7 +266,10 @@ def from_onnx(
             data = np.frombuffer(model if isinstance(model, bytes) else bytes(memoryview(model)), np.uint8)
         except TypeError:
             raise ParameterError(
-                "from_onnx: not a model", got=type(model).__name__, expected="a path, or the bytes of a file"
+                "from_onnx: not a model",
+                got=type(model).__name__,
+                expected="a path, or the bytes of a file",
+                fix="model.SerializeToString()" if hasattr(model, "SerializeToString") else None,
             ) from None
     graph, elements = without_elements(data)
     proto = parsed(graph)

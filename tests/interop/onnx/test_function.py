@@ -93,6 +93,30 @@ def test_what_is_wrong_with_arguments_is_said():
         g({}, X[0], X[0, :2])
     with pytest.raises(ShapeError, match="a has another shape"):
         nx.interop.from_onnx(two.SerializeToString(), shapes={"n": 3})({}, X[0], X[0])
+    with pytest.raises(ParameterError, match="SerializeToString"):
+        nx.interop.from_onnx(two)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"shapes": {"m": 3}}, ParameterError, "no symbolic dimension of this name.*\n.*m\n.*n"),
+        ({"shapes": {"q": (3,)}}, ParameterError, "no input of this name"),
+        *(({"shapes": {"n": size}}, ParameterError, "shapes= of n") for size in (-1, 2.5, True, "3")),
+        *(({"shapes": {"a": sizes}}, ParameterError, "shapes= of a") for sizes in ((-1,), (2.5,), "n")),
+        ({"constants": {"a": [[1.0]]}}, ShapeError, "a has another shape"),
+        ({"constants": {"a": np.zeros(3, int)}}, DtypeError, "a has another dtype"),
+        ({"constants": {"a": np.zeros(3, np.float32)}, "shapes": {"n": 4}}, ShapeError, "a has another shape"),
+    ],
+)
+def test_shapes_and_constants_are_those_of_the_model(given: Any, error: Any, words: str):
+    two = model([node("Add", "a b", "y")], [info("a", ["n"]), info("b", ["n"])], [info("y", ["n"])])
+    with pytest.raises(error, match=words):
+        nx.interop.from_onnx(two.SerializeToString(), **given)
+    held = nx.interop.from_onnx(two.SerializeToString(), constants={"a": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(held({}, np.zeros(3, np.float32)), np.ones(3))
+    with pytest.raises(ShapeError, match="b has another shape"):
+        held({}, np.zeros(1, np.float32))
 
 
 def test_shapes_that_a_graph_computes_are_numbers():
