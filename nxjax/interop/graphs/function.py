@@ -196,9 +196,10 @@ class ImportedFunction(ABC):
             # Outside of `enable_x64`, whole numbers of 64 bits have become 32 where they were traced.
             wider = {y.dtype, np.dtype(wanted)} <= dtypes.INTEGER and np.can_cast(y.dtype, wanted)
             if not (wider or y.type.weak or isinstance(x, (list, tuple))):
-                raise DtypeError(
-                    f"{where} has another dtype", got=y.type, expected=port, fix=f".astype({np.dtype(wanted).name!r})"
-                )
+                # Elsewhere `jit` makes 32 bits of 64, before this function sees them.
+                inside = " inside of `with nx.enable_x64():`" if np.dtype(wanted).itemsize == 8 else ""
+                fix = f".astype({np.dtype(wanted).name!r}){inside}"
+                raise DtypeError(f"{where} has another dtype", got=y.type, expected=port, fix=fix)
             y = convert_element_type(y, dtype=wanted)
         if port.dims is not None:
             fits = len(port.dims) == y.ndim and all(

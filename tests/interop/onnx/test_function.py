@@ -93,6 +93,13 @@ def test_what_is_wrong_with_arguments_is_said():
         g({}, X[0], X[0, :2])
     with pytest.raises(ShapeError, match="a has another shape"):
         nx.interop.from_onnx(two.SerializeToString(), shapes={"n": 3})({}, X[0], X[0])
+    double = model([node("Abs", "x", "y")], [info("x", [2], TensorProto.DOUBLE)], [info("y", [2], TensorProto.DOUBLE)])
+    h = nx.interop.from_onnx(double.SerializeToString(), closed=True)
+    x = np.array([-1, 1e-300])
+    with pytest.raises(DtypeError, match="enable_x64"):
+        nx.jit(h)(x)
+    with nx.enable_x64():
+        assert nx.jit(h)(x).tolist() == h(x).tolist() == [1, 1e-300]
     with pytest.raises(ParameterError, match="SerializeToString"):
         nx.interop.from_onnx(two)
 
