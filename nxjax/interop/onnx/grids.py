@@ -89,7 +89,8 @@ class OnGrid:
     def stored(self) -> Array:
         """The whole numbers."""
         grid = tensor_grid(self.scale, self.zero, self.dtype)
-        assert grid is not None
+        if grid is None:
+            return _whole(self.real, self.scale, self.zero, self.dtype).astype(jnp.int32).astype(self.dtype)
         less = _GRIDS[self.dtype][1]
         y = grid_integers(self.real, grid)
         return (y + less if less else y).astype(self.dtype)
@@ -104,27 +105,52 @@ def _is_known(x: Any) -> bool:
     return isinstance(x, (DeviceArray, np.ndarray))
 
 
-def tensor_grid(scale: Any, zero: Any, dtype: Any) -> Grid | None:
-    """The grid of a whole tensor, of at most 16 bits, if quantized ops have it."""
+def _words(scale: Any, zero: Any, dtype: Any) -> tuple[float, int] | None:
+    """The scale and the zero point of a whole tensor of at most 16 bits, if they are known."""
     if dtype not in _GRIDS or not _is_known(scale) or not (zero is None or _is_known(zero)):
         return None
     if scale.size != 1 or scale.dtype != np.float32 or (zero is not None and zero.size != 1):
         return None
     s = float(np.asarray(scale).reshape(()))
-    own, less = _GRIDS[dtype]
-    z = (0 if zero is None else int(np.asarray(zero).reshape(()))) - less
-    if not (math.isfinite(s) and s > 0) or (own == dtypes.int16 and z):
+    z = 0 if zero is None else int(np.asarray(zero).reshape(()))
+    return (s, z) if math.isfinite(s) and s > 0 else None
+
+
+def tensor_grid(scale: Any, zero: Any, dtype: Any) -> Grid | None:
+    """The grid of a whole tensor, of at most 16 bits, if quantized ops have it."""
+    found = _words(scale, zero, dtype)
+    if found is None:
         return None
-    return Grid(own, s, z)
+    own, less = _GRIDS[dtype]
+    s, z = found[0], found[1] - less
+    return None if own == dtypes.int16 and z else Grid(own, s, z)
+
+
+def _whole(x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
+    """The whole numbers of a whole tensor, in floats."""
+    z = 0 if zero is None else int(np.asarray(zero).reshape(()))
+    info = dtypes.integer_info(dtype)
+    return jnp.clip(jnp.round(x / np.asarray(scale).reshape(())) + z, int(info.min), int(info.max))
 
 
 def snapped(x: Any, scale: Any, zero: Any, dtype: Any) -> OnGrid | None:
-    """Real numbers on the grid that the file names, if quantized ops have it."""
-    grid = tensor_grid(scale, zero, dtype)
-    if grid is None or x.dtype != np.float32:
+    """Real numbers on the grid that the file names, if it is known and of the whole tensor.
+
+    No quantized op has a grid of 16 bits with a zero point; it has a derivative all the same.
+    """
+    words = _words(scale, zero, dtype)
+    if words is None or x.dtype != np.float32:
         return None
-    s, z = np.asarray(scale), None if zero is None else np.asarray(zero)
-    return OnGrid(quantize_dequantize(x, grid=grid), s, z, None, np.dtype(dtype))
+    grid = tensor_grid(scale, zero, dtype)
+    if grid is not None:
+        real = quantize_dequantize(x, grid=grid)
+    else:
+        s, z = words
+        info = dtypes.integer_info(dtype)
+        ends = (int(info.min) - z) * s, (int(info.max) - z) * s
+        exact = lambda v: (_whole(v, scale, zero, dtype) - z) * np.float32(s)
+        real = straight_through(exact, lambda v: jnp.clip(v, *ends), x)
+    return OnGrid(real, np.asarray(scale), None if zero is None else np.asarray(zero), None, np.dtype(dtype))
 
 
 @final

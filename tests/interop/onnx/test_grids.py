@@ -161,6 +161,33 @@ def test_parameters_may_come_as_floats_and_have_derivatives():
     assert all(np.isfinite(g).all() and np.abs(g).max() > 0 for g in grads.values())
 
 
+@pytest.mark.parametrize(
+    "zero", [np.uint16(32768), np.uint16(30000), np.int16(0), np.int16(3), np.uint8(7), np.int8(5)], ids=repr
+)
+def test_rounding_to_a_grid_has_a_derivative(zero: Any):
+    """Of any grid of a whole tensor: ONNX Runtime's tools choose zero points for 16 bits, too."""
+    nodes = [
+        node("QuantizeLinear", "x s z", "q"),
+        node("Reshape", "q to", "t"),
+        node("DequantizeLinear", "t s z", "d"),
+        node("QuantizeLinear", "d s z", "y"),
+        node("DequantizeLinear", "y s z", "r"),
+    ]
+    held = {"s": np.float32(2.0**-7), "z": zero, "to": np.array([-1])}
+    info = np.iinfo(zero.dtype)
+    low, high = ((int(v) - int(zero)) * 2.0**-7 for v in (info.min, info.max))
+    x = np.array([[low - 1, low, 0.30, -0.013, high, high + 1]], np.float32)
+    f = nx.interop.from_onnx(model(nodes, ("x", 1, [1, 6]), ("r", 1, [6]), held).SerializeToString(), closed=True)
+    np.testing.assert_array_equal(f(x), np.clip(np.rint(x[0] * 128) / 128, low, high))
+    np.testing.assert_array_equal(nx.grad(lambda x: (2 * f(x)).sum())(x)[0, [0, 2, 3, 5]], [0, 2, 2, 0])
+    g = nx.interop.from_onnx(
+        model(nodes[:4], ("x", 1, [1, 6]), ("y", int(helper.np_dtype_to_tensor_dtype(zero.dtype)), [6]), held)
+        .SerializeToString(), closed=True,
+    )  # fmt: skip
+    np.testing.assert_array_equal(g(x), np.clip(np.rint(x[0] * 128) + int(zero), info.min, info.max))
+    assert g(x).dtype == zero.dtype
+
+
 @pytest.mark.parametrize("largest", [100, 1 << 22, (1 << 23) + 1, (1 << 31) - 1])
 def test_biases_are_the_numbers_of_the_file_however_large(largest: int, tmp_path: Path):
     """Beside activations of 16 bits a bias is on a fine grid, so its whole numbers are large."""
