@@ -305,7 +305,8 @@ class ModelReader:
         if bits < 8:
             held = package().TensorProto(data_type=t.data_type, dims=shape, raw_data=piece.tobytes())
             return np.asarray(package().numpy_helper.to_array(held))
-        return np.require(piece.view(dtype).reshape(shape), requirements="A")
+        # Elements that are not aligned are copied once, where they become an array.
+        return piece.view(dtype).reshape(shape)
 
     def _dense(self, t: Any) -> NDArray:
         values, places = self.tensor(t.values), self.tensor(t.indices)

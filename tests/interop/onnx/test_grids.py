@@ -1,5 +1,6 @@
 """Quantized ONNX files: quantized ops with the file's grids, parameters in whole numbers, and the way back."""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,21 @@ def test_large_tensors_are_views_of_their_files(tmp_path: Path):
     near.save(tmp_path / "near.onnx")
     assert onnx.load(tmp_path / "near.onnx") == file
     np.testing.assert_array_equal(near.params["w"], w)
+
+
+def test_elements_that_are_not_aligned_are_copied_once(tmp_path: Path):
+    """A protocol buffer puts them anywhere."""
+    w = RNG.normal(size=(512, 512)).astype(np.float32)
+    for i in range(4):
+        name = "w" * (i + 1)
+        file = model([node("MatMul", f"x {name}", "y")], ("x", 1, ["n", 512]), ("y", 1, ["n", 512]), {name: w})
+        (tmp_path / "net.onnx").write_bytes(file.SerializeToString())
+        tracemalloc.start()
+        f = nx.interop.from_onnx(tmp_path / "net.onnx")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 1.5 * w.nbytes
+        np.testing.assert_array_equal(f.params[name], w)
 
 
 def test_what_is_no_protocol_buffer_is_left_to_its_reader():
