@@ -48,8 +48,8 @@ def _quick_gelu(x: Any, *, alpha: float = 1.702) -> Any:
 def _fused_matmul(
     a: Any, b: Any, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, transBatchA: int = 0, transBatchB: int = 0
 ) -> Any:
-    if transBatchA or transBatchB:
-        raise Refused("from_onnx: FusedMatMul with a batch that is not in front", got="transBatchA or transBatchB")
+    # A batch that is not in front stands behind the first axis.
+    a, b = jnp.moveaxis(a, 0, -2) if transBatchA else a, jnp.moveaxis(b, 0, -2) if transBatchB else b
     a, b = a.swapaxes(-1, -2) if transA else a, b.swapaxes(-1, -2) if transB else b
     return (jnp.matmul(a, b) * alpha).astype(a.dtype)
 

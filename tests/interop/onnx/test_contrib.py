@@ -41,6 +41,9 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ("Gelu", [floats(3, 4)], 1, {}),
     ("QuickGelu", [floats(3, 4)], 1, {"alpha": 1.5}),
     ("FusedMatMul", [floats(2, 4, 3), floats(2, 5, 4)], 1, {"alpha": 0.5, "transA": 1, "transB": 1}),
+    ("FusedMatMul", [floats(4, 2, 3), floats(2, 3, 5)], 1, {"transBatchA": 1}),
+    ("FusedMatMul", [floats(3, 2, 4), floats(5, 2, 3)], 1,
+     {"transBatchA": 1, "transA": 1, "transBatchB": 1, "transB": 1}),
     ("SkipLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8), floats(8), floats(8), floats(8)], 1, {}),
     ("SkipSimplifiedLayerNormalization", [floats(2, 3, 8), floats(2, 3, 8), floats(8)], 1, {"epsilon": 1e-5}),
     (
