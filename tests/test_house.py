@@ -61,6 +61,7 @@ ABOVE = """
     distributed nn scipy stablehlo
     example_libraries experimental export generation predict
     interop nas
+    doctor
     __init__
     demo hardware
     testing

@@ -1,4 +1,4 @@
-"""What the doctor found, as data and as text. `web` makes a page of it. Every figure comes from a report or a record."""
+"""What the doctor found, as data and as text. `web` makes a page of it. Figures are those of reports and records."""
 
 from __future__ import annotations
 

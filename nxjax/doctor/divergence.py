@@ -43,7 +43,7 @@ class Divergence:
         alone: how far off the op is by itself, on the reference's operands; empty where that could not be built.
         since: the first op that differs at all, where the op itself is equal alone; else empty.
         builds: how many parts were built and run.
-        exact: whether the op before it was seen to agree; else time ran out, and it is the first that was seen to leave.
+        exact: whether the op before it was seen to agree; else time ran out, and it is the first seen to leave.
     """
 
     op: str
@@ -120,7 +120,7 @@ class Bisection:
         return Divergence(*self._words(at), source, at, count, said, alone, since, self.builds, exact)
 
     def _search(self, high: int, said: str, bad: Callable[[Deviation], bool]) -> tuple[int, str, bool]:
-        """The first step behind which something is ``bad``, known of ``high``; and whether there was time to be sure."""
+        """The first step behind which something is ``bad``, as it is behind ``high``; and whether that is sure."""
         low = -1
         while high - low > 1 and time.monotonic() < self._until:
             middle = (low + high) // 2

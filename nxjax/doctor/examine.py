@@ -233,7 +233,7 @@ class _Examination:
     def _made(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any]) -> Artifact | None:
         """Compile it; where that is not possible, ask what is in the way."""
         call = self.data.calls[0]
-        options: dict[str, object] = {"calibrate": self.data.calls} if target.quantizes else {}
+        options: dict[str, Any] = {"calibrate": self.data.calls} if target.quantizes else {}
         subject: Subject | None = None
         try:
             bound = BoundFunction(fun, call, {}, ())

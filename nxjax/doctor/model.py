@@ -159,7 +159,7 @@ def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
         if p.dims is None and p.name not in shapes:
             fix = f"--shape {p.name}=1,3,224,224"
             raise ParameterError(f"doctor: {path.name} does not say the shape of {p.name}", got=str(p), fix=fix)
-        dims = p.dims if p.dims is not None else shapes[p.name]
+        dims: tuple[Any, ...] = p.dims if p.dims is not None else shapes[p.name]
         shape = shapes.get(p.name)
         if shape is None:
             is_open = [not isinstance(d, int) or d < 1 for d in dims]
@@ -169,7 +169,9 @@ def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
             )
             if any(is_open):
                 notes.append(f"{p} has open dimensions: {list(shape)} is taken; --shape {p.name}=... says another")
-        elif len(shape) != len(dims) or any(isinstance(d, int) and d > 0 and d != n for d, n in zip(dims, shape)):
+        elif len(shape) != len(dims) or any(
+            isinstance(d, int) and d > 0 and d != n for d, n in zip(dims, shape, strict=True)
+        ):
             raise ParameterError(f"doctor: the shape of {p.name}", got=list(shape), expected=str(p))
         inputs.append(ModelInput(p.name, np.dtype(p.dtype or np.float32), shape))
     state: dict[str, Any] = f.state or {}

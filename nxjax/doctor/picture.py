@@ -119,10 +119,11 @@ def _chains(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> l
 
 def _parts(nodes: Sequence[PictureNode]) -> list[list[int]]:
     """Ops in program order, so many to a box that there are at most `MOST`: of one device, if that can be."""
+    groups: list[list[int]] = []
     for mixed in (False, True):
         most = 2
         while most < 2 * len(nodes):
-            groups: list[list[int]] = []
+            groups = []
             for i, node in enumerate(nodes):
                 last = nodes[groups[-1][-1]] if groups else None
                 same = last is not None and (mixed or last.device == node.device) and not (last.marked or node.marked)

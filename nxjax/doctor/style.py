@@ -16,7 +16,8 @@ body{margin:0;background:var(--back);color:var(--ink);font:15px/1.5 system-ui,-a
 main{max-width:1240px;margin:0 auto;padding:28px 20px 60px}
 header,section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:18px 22px;margin:0 0 14px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:18px;margin:0 0 8px}h3{font-size:14px;margin:18px 0 6px}
-p{margin:4px 0;overflow-wrap:anywhere}.quiet,small{color:var(--quiet)}small{display:block;font-size:11px;line-height:1.3}
+p{margin:4px 0;overflow-wrap:anywhere}.quiet,small{color:var(--quiet)}
+small{display:block;font-size:11px;line-height:1.3}
 ul{margin:8px 0 0;padding-left:20px}.notes{color:var(--quiet);font-size:13px}
 a{color:var(--accent);text-decoration:none;font-weight:600}a:hover{text-decoration:underline}
 .tiles{display:flex;flex-wrap:wrap;gap:10px;margin-top:12px}
@@ -42,7 +43,8 @@ tr.unknown{background:none;color:inherit}
 .poor{color:var(--bad);font-weight:700}
 summary{cursor:pointer;padding:3px 0}section>details>summary{list-style-position:outside}
 svg{display:block}.graph{margin:0 auto}
-.node rect{stroke-width:1.3}.node text{font:11px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;text-anchor:middle}
+.node rect{stroke-width:1.3}
+.node text{font:11px ui-monospace,SFMono-Regular,Menlo,Consolas,monospace;text-anchor:middle}
 .node text{fill:var(--ink)}.node.unknown,.node.host{background:none}
 .node.chip rect{fill:var(--chipback);stroke:var(--chip)}.node.host rect{fill:var(--hostback);stroke:var(--host)}
 .node.unknown rect,.node.mixed rect{fill:var(--unback);stroke:var(--unknown)}

@@ -169,8 +169,8 @@ def _bars(layers: Sequence[LayerDifference]) -> str:
     width = max(3.0, min(22.0, 1000.0 / len(levels)))
     scale = height / top
     bars = "".join(
-        f'<rect class="{"poor" if v < POOR else "fine"}" x="{30 + i * width:.1f}" y="{height - max(v, 0.5) * scale + 5:.1f}" '
-        f'width="{max(width - 1, 1.5):.1f}" height="{max(v, 0.5) * scale:.1f}">'
+        f'<rect class="{"poor" if v < POOR else "fine"}" x="{30 + i * width:.1f}" '
+        f'y="{height - max(v, 0.5) * scale + 5:.1f}" width="{max(width - 1, 1.5):.1f}" height="{max(v, 0.5) * scale:.1f}">'
         f"<title>{escape(f'{r.name}: {decibels(r.sqnr)} dB')}</title></rect>"
         for i, (v, r) in enumerate(zip(levels, layers, strict=True))
     )
@@ -202,7 +202,8 @@ def _target(i: int, t: TargetDiagnosis) -> str:
         blocks.append(f"<h3>Rewrites that were tried</h3>{_table(['', 'what', 'before', 'after'], tried)}")
     blocks += [_cost(t), _ops(t), _evidence(t)]
     words = ", ".join(filter(None, (t.placement, _decibels(t))))
-    head = f"<span class='pill {t.state}'>{escape(STATES[t.state])}</span> <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
+    pill = f'<span class="pill {t.state}">{escape(STATES[t.state])}</span>'
+    head = f"{pill} <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
     return f'<section><details id="t{i}"><summary>{head}</summary>{"".join(blocks)}</details></section>'
 
 
@@ -254,8 +255,11 @@ def _graph(t: TargetDiagnosis) -> str:
 
 def _cost(t: TargetDiagnosis) -> str:
     figures = [] if t.report is None else list(t.report.cost.figures.items())
-    rows: list[list[Cell]] = [[k, (f"{f.value:,.6g} {escape(f.unit)}", f.value), f.basis] for k, f in figures]
-    rows += [[name, (f"{n:,} bytes", n), "measured"] for name, n in t.files.items()]
+    rows: list[list[Cell]] = []
+    for k, f in figures:
+        rows.append([k, (f"{f.value:,.6g} {escape(f.unit)}", f.value), f.basis])
+    for name, n in t.files.items():
+        rows.append([name, (f"{n:,} bytes", n), "measured"])
     return f"<h3>Cost and files</h3>{_table(['figure', 'value', 'says'], rows)}" if rows else ""
 
 
@@ -295,7 +299,8 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[Cell]], classes: Sequenc
     for i, row in enumerate(rows):
         kind = f' class="{classes[i]}"' if i < len(classes) and classes[i] else ""
         body.append(f"<tr{kind}>{''.join(map(_cell, row))}</tr>")
-    return f'<div class="scroll"><table class="sorts"><thead><tr>{top}</tr></thead><tbody>{"".join(body)}</tbody></table></div>'
+    inside = f"<thead><tr>{top}</tr></thead><tbody>{''.join(body)}</tbody>"
+    return f'<div class="scroll"><table class="sorts">{inside}</table></div>'
 
 
 def _cell(cell: Cell) -> str:

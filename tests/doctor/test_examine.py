@@ -84,7 +84,7 @@ class Drifting(Chip):
             for n in subject.nodes:
                 given = [t for t in n.operands if not t.constant]
                 ys = interpret(NpuGraph("", given, list(n.outputs), [n]), [values[t] for t in given])
-                values.update(zip(n.outputs, (np.minimum(y, 126) + (n.op == "conv_2d") for y in ys), strict=True))
+                values.update(zip(n.outputs, (np.minimum(y, 126) + 1 if n.op == "conv_2d" else y for y in ys)))
             return [values[t].astype(t.dtype) for t in subject.outputs]
 
         made.runner = Runner(run, self.title, "own-model")
@@ -140,7 +140,8 @@ def test_what_each_target_makes_of_it():
     found = examined(*(c.name for c in CHIPS))
     states = {t.target: t.state for t in found.targets}
     assert states == {
-        "chip": "all", "lacking": "part", "liar": "all", "drifting": "all", "nonsense": "wrong", "broken": "failed", "nobody": "unknown"
+        "chip": "all", "lacking": "part", "liar": "all", "drifting": "all", "nonsense": "wrong",
+        "broken": "failed", "nobody": "unknown"
     }  # fmt: skip
     assert found.takes and not examined("broken", "nobody").takes
     assert found["chip"].deviation.exact and found["chip"].measured
@@ -240,7 +241,7 @@ def test_a_metric_is_of_what_runs_and_of_the_reference():
 
 def test_layers_are_those_of_compare():
     found = examined("chip")
-    assert [r.op for r in found.layers][0] == "conv_general_dilated"
+    assert found.layers[0].op == "conv_general_dilated"
     assert all(r.sqnr > 20 for r in found.layers)
 
 
