@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from nxjax.deploy.trace import BoundFunction, Subject, stored_inputs
 from nxjax.display.progress import bars
 from nxjax.doctor import model as models
 from nxjax.doctor import rewrites, samples
-from nxjax.doctor.diagnosis import Diagnosis, Fix, TargetDiagnosis, decibels
+from nxjax.doctor.diagnosis import POOR, Diagnosis, Fix, TargetDiagnosis, decibels
 from nxjax.doctor.divergence import STEPS, first_divergence, leaves
 from nxjax.doctor.model import Model
 from nxjax.doctor.samples import Samples
@@ -30,7 +30,6 @@ from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import plan
 from nxjax.quant.comparison import compare
 from nxjax.quant.function import quantize
-from nxjax.quant.scheme import as_policy
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program, Var
@@ -43,6 +42,7 @@ _PATIENCE: Final = 30.0
 _WIDER: Final = 20.0
 _ENOUGH: Final = 30.0
 _FLOATS: Final = ("float", "bfloat")
+_WIDE: Final = "int16x8"
 _FILE: Final = "as in the file"
 
 
@@ -90,8 +90,6 @@ def doctor(
     (['tflite', 'ethos-u55'], True)
     """
     chosen = _chosen(targets)
-    if policy and not policy.startswith(_FLOATS):
-        as_policy(policy)
     if callable(model):
         patient, example = models.given(model, args)
         found = Samples([example], "the example arguments")
@@ -136,6 +134,14 @@ def _chosen(targets: str | Sequence[str]) -> list[str]:
     return list(dict.fromkeys(asked))
 
 
+class _Made(NamedTuple):
+    """An artifact, and what it was made of."""
+
+    artifact: Artifact
+    subject: Subject
+    settings: dict[str, object]
+
+
 @final
 class _Examination:
     """One model, one set of samples, and what is made of them for every target."""
@@ -158,6 +164,9 @@ class _Examination:
     def of(
         self, names: Sequence[str], progress: bool | None, report: Callable[[TargetDiagnosis], None] | None
     ) -> Diagnosis:
+        if self.policy and not self.policy.startswith(_FLOATS) and not self.model.quantized:
+            # What is wrong with the user's own policy is an error, and no target's.
+            self._quantized(self.policy)
         make = bars(progress, "doctor", len(names) > 1)
         bar: Any = None if make is None else make(total=len(names), desc="doctor", unit="target", leave=False)
         if metric := self.metric:
@@ -183,7 +192,7 @@ class _Examination:
 
     def _layers(self) -> None:
         """The error of each layer, of the first policy with integers that was needed."""
-        made = next((p for p, f in self._functions.items() if p not in ("float32", _FILE) and callable(f)), None)
+        made = next((p for p, f in self._functions.items() if " " not in p and callable(f)), None)
         if made is None:
             return
         try:
@@ -202,9 +211,10 @@ class _Examination:
         except NxError as error:
             t.state, t.said = "failed", _line(error)
             return t
-        artifact = self._made(t, target, fun)
-        if artifact is not None and t.state != "refused":
-            self._measured(t, artifact)
+        made = self._made(t, target, fun)
+        if made is not None:
+            self._measured(t, made.artifact)
+            self._diverges(t, target, made)
         self._rewrites(t, target)
         return t
 
@@ -218,19 +228,20 @@ class _Examination:
         return self._quantized(asked), asked
 
     def _quantized(self, policy: str, fun: Callable[..., Any] | None = None, key: str = "") -> Callable[..., Any]:
-        """The function in integers, made once; what failed once fails again."""
-        found = self._functions.get(key or policy)
+        """The function in integers, or another form of it that ``key`` names, made once: what failed fails again."""
+        name = f"{policy} {key}".strip()
+        found = self._functions.get(name)
         if found is None:
             try:
                 found = quantize(fun or self.model.fun, policy, calibrate=self.data.calls, params=(), progress=False)
             except NxError as error:
                 found = error
-            self._functions[key or policy] = found
+            self._functions[name] = found
         if isinstance(found, NxError):
             raise found
         return found
 
-    def _made(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any]) -> Artifact | None:
+    def _made(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any]) -> _Made | None:
         """Compile it; where that is not possible, ask what is in the way."""
         call = self.data.calls[0]
         options: dict[str, Any] = {"calibrate": self.data.calls} if target.quantizes else {}
@@ -261,8 +272,7 @@ class _Examination:
         if isinstance(subject.form, NpuGraph):
             t.activations = self._planned(t.policy, subject.form)
         self._state(t, artifact)
-        self._diverges(t, target, subject, artifact, settings)
-        return artifact
+        return _Made(artifact, subject, settings)
 
     def _planned(self, policy: str, graph: NpuGraph) -> int:
         """Bytes of the arena by our plan, which targets share: their graphs are nearly one."""
@@ -293,9 +303,9 @@ class _Examination:
         _, reason = registry.get(name).available()
         return f"nothing here runs it: {reason}"
 
-    def _diverges(
-        self, t: TargetDiagnosis, target: Target[Any], subject: Subject, artifact: Artifact, options: dict[str, object]
-    ) -> None:
+    def _diverges(self, t: TargetDiagnosis, target: Target[Any], made: _Made) -> None:
+        """Look for the first op that leaves the reference, if any does."""
+        artifact, subject = made.artifact, made.subject
         if not artifact.runs_on:
             t.unsought = "nothing here runs it"
             return
@@ -307,7 +317,7 @@ class _Examination:
             return
         stored = stored_inputs(subject.inputs, [np.asarray(x) for x in self.data.calls[0]])
         try:
-            t.divergence = first_divergence(target, subject.form, stored, dict(options))
+            t.divergence = first_divergence(target, subject.form, stored, dict(made.settings))
         except NxError as error:
             t.unsought = _line(error)
             return
@@ -360,55 +370,56 @@ class _Examination:
             {r.op for r in t.report.rows if r.device == "host"} if t.report is not None and t.state != "all" else set()
         )
         ops: dict[str, int] = {}
+        base, key = self.model.fun, ""
         if host or t.state in ("refused", "wrong"):
             program = rewrites.program_of(self.model)
             ops = {op: n for op, n in rewrites.possible(program).items() if op in host}
             if ops and self.fix:
-                self._tried(t, target, rewrites.rewritten(program, ops), ops)
-        wider = t.policy == "int8" and t.sqnr is not None and t.sqnr < _WIDER and "int16x8" in target.precision
+                other, named = rewrites.rewritten(program, ops), " ".join(sorted(ops))
+                says = "; ".join(f"{op}: {rewrites.REWRITES[op].says}" for op in ops)
+                if self._tried(t, target, other, t.policy, named, says):
+                    base, key = other, named
+        wider = t.policy == "int8" and t.sqnr is not None and t.sqnr < _WIDER and _WIDE in target.precision
         if wider and self.fix:
-            self._tried_wider(t, target)
+            self._tried(t, target, base, _WIDE, key, f"activations in 16 bits (policy {_WIDE})")
         if not self.fix:
             t.rewrites = [f"{op} ({n} times): {rewrites.REWRITES[op].says}" for op, n in ops.items()]
             if wider:
-                t.rewrites.append("activations in 16 bits (policy int16x8), which the target has")
+                t.rewrites.append(f"activations in 16 bits (policy {_WIDE}), which the target has")
 
-    def _tried(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], ops: Mapping[str, int]) -> None:
-        says = "; ".join(f"{op}: {rewrites.REWRITES[op].says}" for op in ops)
-        try:
-            given = fun if t.policy == "float32" else self._quantized(t.policy, fun, f"{t.policy} {sorted(ops)}")
-        except NxError as error:
-            t.fixes.append(Fix(says, False, t.placement, _line(error)))
-            return
-        self._kept(t, target, given, t.policy, says)
-
-    def _tried_wider(self, t: TargetDiagnosis, target: Target[Any]) -> None:
-        says = "activations in 16 bits (policy int16x8)"
-        try:
-            given = self._quantized("int16x8")
-        except NxError as error:
-            t.fixes.append(Fix(says, False, f"{decibels(t.sqnr)} dB", _line(error)))
-            return
-        self._kept(t, target, given, "int16x8", says)
-
-    def _kept(self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], policy: str, says: str) -> None:
+    def _tried(
+        self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], policy: str, key: str, says: str
+    ) -> bool:
         """Examine another form of the model, and take it if it is better in something and worse in nothing."""
-        new = TargetDiagnosis(t.target, t.title, policy=policy)
-        artifact = self._made(new, target, fun)
-        if artifact is not None:
-            self._measured(new, artifact)
         words = lambda d: ", ".join(filter(None, (d.placement, f"{decibels(d.sqnr)} dB" if d.sqnr is not None else "")))
-        share = lambda d: (bool(d.files) and d.state != "wrong", d.report.share if d.report is not None else 0.0)
-        level = lambda d: -math.inf if d.sqnr is None else min(d.sqnr, 200.0)
-        more, same = share(new) > share(t), share(new) == share(t)
-        kept = (more and (t.sqnr is None or level(new) >= min(level(t) - 1, _ENOUGH))) or (
-            same and level(new) > level(t) + 3
-        )
-        fixed = Fix(says, kept, words(t) or t.state, words(new) or new.said or new.state)
-        fixes = [*t.fixes, fixed]
+        new, made = TargetDiagnosis(t.target, t.title, policy=policy), None
+        try:
+            made = self._made(new, target, fun if policy == "float32" else self._quantized(policy, fun, key))
+        except NxError as error:
+            new.said = _line(error)
+        if made is not None:
+            self._measured(new, made.artifact)
+        kept = made is not None and _better(new, t)
+        fixes = [*t.fixes, Fix(says, kept, words(t) or t.state, words(new) or new.said or new.state)]
         if kept:
+            assert made is not None
+            self._diverges(new, target, made)
             vars(t).update(vars(new))
         t.fixes = fixes
+        return kept
+
+
+def _better(new: TargetDiagnosis, old: TargetDiagnosis) -> bool:
+    """Whether another form of a model is better in something, and worse in nothing that counts."""
+    share = lambda d: (bool(d.files) and d.state != "wrong", 0.0 if d.report is None else d.report.share)
+    macs = lambda d: 0.0 if d.report is None else d.report.mac_share
+    level = lambda d: -math.inf if d.sqnr is None else min(d.sqnr, 200.0)
+    if share(new) > share(old):
+        return old.sqnr is None or level(new) >= min(level(old) - 1, _ENOUGH)
+    if level(old) < POOR <= level(new) and share(new)[0]:
+        # What was useless: an op or two that then run on the host are worth it.
+        return macs(new) >= macs(old) - 0.01
+    return share(new) == share(old) and level(new) > level(old) + 3
 
 
 def _flat(y: Any) -> list[Any]:

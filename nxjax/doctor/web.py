@@ -170,7 +170,8 @@ def _bars(layers: Sequence[LayerDifference]) -> str:
     scale = height / top
     bars = "".join(
         f'<rect class="{"poor" if v < POOR else "fine"}" x="{30 + i * width:.1f}" '
-        f'y="{height - max(v, 0.5) * scale + 5:.1f}" width="{max(width - 1, 1.5):.1f}" height="{max(v, 0.5) * scale:.1f}">'
+        f'y="{height - max(v, 0.5) * scale + 5:.1f}" width="{max(width - 1, 1.5):.1f}" '
+        f'height="{max(v, 0.5) * scale:.1f}">'
         f"<title>{escape(f'{r.name}: {decibels(r.sqnr)} dB')}</title></rect>"
         for i, (v, r) in enumerate(zip(levels, layers, strict=True))
     )
