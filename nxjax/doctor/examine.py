@@ -218,11 +218,11 @@ class _Examination:
         self._rewrites(t, target)
         return t
 
-    def _function(self, target: Target[Any], policy: str = "") -> tuple[Callable[..., Any], str]:
+    def _function(self, target: Target[Any]) -> tuple[Callable[..., Any], str]:
         """What the target is given, and how it is quantized."""
         if self.model.quantized:
             return self.model.fun, _FILE
-        asked = policy or self.policy or (target.precision[0] if target.precision else "int8")
+        asked = self.policy or (target.precision[0] if target.precision else "int8")
         if target.quantizes or asked.startswith(_FLOATS):
             return self.model.fun, "float32" if not target.quantizes else "by the target's own quantizer"
         return self._quantized(asked), asked

@@ -64,6 +64,13 @@ class Lacking(Chip):
     lacks = ("erf",)
 
 
+class Wide(Lacking):
+    """It has no erf either, and activations in 16 bits."""
+
+    name = title = "wide"
+    precision = ("int8", "int16x8")
+
+
 class Liar(Chip):
     """Every value behind the mean is four steps off."""
 
@@ -122,7 +129,7 @@ class Unknown(Chip):
         return Build({"net.bin": b"x"}, self.placed(subject))
 
 
-CHIPS = (Chip, Lacking, Liar, Drifting, Nonsense, Broken, Unknown)
+CHIPS = (Chip, Lacking, Wide, Liar, Drifting, Nonsense, Broken, Unknown)
 
 
 @pytest.fixture(autouse=True)
@@ -140,7 +147,7 @@ def test_what_each_target_makes_of_it():
     found = examined(*(c.name for c in CHIPS))
     states = {t.target: t.state for t in found.targets}
     assert states == {
-        "chip": "all", "lacking": "part", "liar": "all", "drifting": "all", "nonsense": "wrong",
+        "chip": "all", "lacking": "part", "wide": "part", "liar": "all", "drifting": "all", "nonsense": "wrong",
         "broken": "failed", "nobody": "unknown"
     }  # fmt: skip
     assert found.takes and not examined("broken", "nobody").takes
@@ -202,6 +209,18 @@ def test_a_rewrite_that_loses_is_not_kept(monkeypatch):
     monkeypatch.setattr(rewrites, "REWRITES", {"erf": bad})
     t = examined("lacking", fix=True)["lacking"]
     assert not t.fixes[0].kept and t.state == "part"
+
+
+def test_what_int8_destroys_is_tried_in_16_bits():
+    sizes = jnp.asarray([1.0, 30.0, 300.0], np.float32)
+    spread = lambda x: nx.lax.erf((x * sizes) / sizes)
+    x = jnp.asarray(RNG.normal(size=(4, 3)).astype(np.float32))
+    found = nx.deploy.doctor(spread, x, targets="wide", progress=False)["wide"]
+    assert found.sqnr < 20 and found.rewrites[-1].startswith("activations in 16 bits")
+    fixed = nx.deploy.doctor(spread, x, targets="wide", progress=False, fix=True)["wide"]
+    # Both together: the second is of the form that the first made.
+    assert [f.kept for f in fixed.fixes] == [True, True] and fixed.policy == "int16x8"
+    assert fixed.state == "all" and fixed.sqnr > found.sqnr + 3
 
 
 @pytest.mark.parametrize("op", ["erf", "erfc", "cumsum", "top_k", "asinh", "acosh", "atanh"])
