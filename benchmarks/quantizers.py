@@ -92,21 +92,43 @@ def nxjax(network: Pretrained, data: Calls) -> Runner:
 
 
 def nncf(network: Pretrained, data: Calls) -> Runner:
-    """NNCF's default preset on the ONNX file, run by ONNX Runtime."""
+    """NNCF's default preset on OpenVINO's form of the file, run by OpenVINO."""
     import nncf as peer  # type: ignore[import-not-found]
-    import onnx  # type: ignore[import-not-found]
+    import openvino  # type: ignore[import-not-found]
 
     peer.set_log_level(logging.ERROR)
-    model = onnx.load(str(network.path))
-    names = [i.name for i in model.graph.input]
-    samples = peer.Dataset(data, lambda xs: dict(zip(names, xs, strict=True)))
+    core = openvino.Core()
+    model = core.read_model(str(network.path))
+    model.reshape({i.any_name: list(x.shape) for i, x in zip(model.inputs, data[0], strict=True)})
+    samples = peer.Dataset([dict(enumerate(xs)) for xs in data])
     with quiet():
         quantized = peer.quantize(model, samples, subset_size=len(data))
-    return written(quantized.SerializeToString(), ".onnx")
+    return OpenVINO(core, quantized)
+
+
+class OpenVINO:
+    """A model on the CPU in float32, so that its integers are those that it names, whatever the processor."""
+
+    def __init__(self, core: Any, model: Any) -> None:
+        self._core, self._model = core, model
+        self._compiled: dict[Any, Any] = {}
+
+    def reset(self) -> None:
+        """Such networks hold no state."""
+
+    def __call__(self, *xs: Any) -> tuple[Any, ...]:
+        shapes = tuple(x.shape for x in xs)
+        if shapes not in self._compiled:
+            self._model.reshape({i.any_name: list(s) for i, s in zip(self._model.inputs, shapes, strict=True)})
+            self._compiled[shapes] = self._core.compile_model(self._model, "CPU")
+        made = self._compiled[shapes](list(xs))
+        return tuple(made[i] for i in range(len(self._model.outputs)))
 
 
 def onnxruntime(network: Pretrained, data: Calls) -> Runner:
     """``quantize_static`` in the QDQ format after its own preparation of the file, run by ONNX Runtime."""
+    import onnx  # type: ignore[import-not-found]
+    import onnx.version_converter  # type: ignore[import-not-found]
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -122,7 +144,12 @@ def onnxruntime(network: Pretrained, data: Calls) -> Runner:
     logging.getLogger().setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory() as folder, quiet():
         prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "int8.onnx"
-        quant_pre_process(str(network.path), str(prepared), skip_symbolic_shape=True)
+        # Scales per channel came with version 13.
+        source = onnx.load(str(network.path))
+        if source.opset_import[0].version < 13:
+            source = onnx.version_converter.convert_version(source, 17)
+        onnx.save(source, str(prepared))
+        quant_pre_process(str(prepared), str(prepared), skip_symbolic_shape=True)
         quantize_static(prepared, made, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
         return runners.OnnxRuntime(made)
 
@@ -154,28 +181,34 @@ class Signature:
 
         self._interpreter = Interpreter(model_content=made)
         self._runner = self._interpreter.get_signature_runner()
-        self._names, self._results = names, sorted(self._runner.get_output_details())
+        self._names, self._results = names, self._runner.get_output_details()
+        self._inputs = self._runner.get_input_details()
 
     def reset(self) -> None:
         """Such networks hold no state."""
 
     def __call__(self, *xs: Any) -> tuple[Any, ...]:
-        made = self._runner(**dict(zip(self._names, map(np.asarray, xs), strict=True)))
-        return tuple(made[k] for k in self._results)
+        given = {k: self._stored(np.asarray(x), k) for k, x in zip(self._names, xs, strict=True)}
+        made = self._runner(**given)
+        return tuple(self._real(made[k], self._results[k]) for k in sorted(self._results))
+
+    def _stored(self, x: Any, name: str) -> Any:
+        described = self._inputs[name]
+        scale, zero = described["quantization"]
+        if not scale:
+            return x
+        info = np.iinfo(described["dtype"])
+        return np.clip(np.rint(x / scale) + zero, info.min, info.max).astype(described["dtype"])
+
+    def _real(self, y: Any, described: Any) -> Any:
+        scale, zero = described["quantization"]
+        return np.float32(scale) * (y.astype(np.float32) - zero) if scale else y
 
 
 def inputs(network: Pretrained) -> list[str]:
     import onnx  # type: ignore[import-not-found]
 
     return [i.name for i in onnx.load(str(network.path)).graph.input]
-
-
-def written(data: bytes, suffix: str) -> Runner:
-    """ONNX Runtime on a file's content."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"model{suffix}"
-        path.write_bytes(data)
-        return runners.OnnxRuntime(path)
 
 
 class quiet:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
+from nxjax.quant import results
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
@@ -18,6 +19,13 @@ from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.trace import dtypes, tree
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
+
+# Data of so many bytes are kept for a second pass, where an observer can do with a part of them.
+KEPT: Final = 1 << 28
+# Results are measured on so many batches.
+MEASURED: Final = 4
+# A difference of so many dB between ways of quantization is no accident of few samples.
+CLEARLY: Final = 2.0
 
 
 def calibrate(
@@ -54,12 +62,16 @@ def calibrate(
 
 @final
 class Calibrated(Shown):
-    """Ranges by site, the number of batches, and what each site's value is computed from (`QuantPlan.origins`)."""
+    """Ranges by site, the number of batches, what each site's value is computed from (`QuantPlan.origins`), and the
+    arguments of some batches to measure results with."""
 
-    def __init__(self, ranges: dict[str, Range], batches: int, origins: dict[str, int]) -> None:
+    def __init__(
+        self, ranges: dict[str, Range], batches: int, origins: dict[str, int], measured: list[tuple[Any, ...]]
+    ) -> None:
         self.ranges = ranges
         self.batches = batches
         self.origins = origins
+        self.measured = measured
 
 
 def run(
@@ -77,12 +89,15 @@ def run(
     n = 0
     sources: dict[str, Source | None] = {}
     origins: dict[str, int] = {}
-    recorded = _compiled(fun, policy, params, Ranges(), sources, origins)
+    elements: dict[str, int] = {}
+    recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements)
+    room = KEPT
     pending: list[tuple[Any, Any]] = []
-    for batch in shown(_iterable(data), "calibrating", progress):
+    for batch in shown(iterable(data), "calibrating", progress):
         n += 1
-        if chosen.histogram:
+        if len(kept) < MEASURED or (chosen.histogram and (room > 0 or not chosen.fewest)):
             kept.append(batch)
+            room -= sum(getattr(x, "nbytes", 0) for x in tree.leaves(batch))
         args = _fitting(fun, batch)
         pending.append((recorded(*args), args))
         if len(pending) > 1:
@@ -94,10 +109,18 @@ def run(
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
         )
-    spans = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
-    if chosen.histogram and spans:
-        spans = _histogram_pass(fun, policy, kept, chosen, params, progress, spans)
-    return Calibrated(spans, n, origins)
+    whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
+    results.check_ranges(whole, sources)
+    spans = whole
+    cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest}
+    if chosen.histogram and cut:
+        spans = _histogram_pass(fun, policy, kept, chosen, params, progress, whole, cut)
+    measured = [_fitting(fun, batch) for batch in kept[:MEASURED]]
+    if chosen.fewest and spans != whole:
+        # Whether what lies far out matters, the results tell.
+        by_whole, by_cut = (results.of_results(fun, policy, params, r, measured) for r in (whole, spans))
+        spans = whole if by_whole and min(by_whole) > min(by_cut) + CLEARLY else spans
+    return Calibrated(spans, n, origins, measured)
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:
@@ -132,9 +155,10 @@ def _compiled(
     recorder: Statistics,
     sources: dict[str, Source | None],
     origins: dict[str, int],
+    elements: dict[str, int],
 ) -> Callable[..., Any]:
-    """What records; tracing it also puts the lines that make the values into ``sources``, and what these are computed
-    from into ``origins``."""
+    """What records; tracing it also puts the lines that make the values into ``sources``, what these are computed from
+    into ``origins``, and their numbers of elements into ``elements``."""
 
     def stats(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
@@ -142,12 +166,14 @@ def _compiled(
         sources.update(plan.sources())
         check_origins(plan, origins)
         origins.update(plan.origins())
+        elements.update(plan.elements())
         return call.observed(plan, recorder)[1]
 
     return jit(stats)
 
 
-def _iterable(data: Any) -> Iterable[Any]:
+def iterable(data: Any) -> Iterable[Any]:
+    """``data``, refused if it cannot be iterated."""
     if not isinstance(data, Iterable):
         raise ParameterError(
             "quantize: calibrate",
@@ -238,14 +264,18 @@ def _histogram_pass(
     params: Sequence[int] | int | None,
     progress: bool | None,
     spans: dict[str, Range],
+    cut: set[str],
 ) -> dict[str, Range]:
-    counted = _compiled(fun, policy, params, Histograms(spans), {}, {})
+    counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {})
     totals: dict[str, Any] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():
             # Summed in float64: a float32 count stops growing at 2^24.
             totals[site] = totals.get(site, 0) + np.asarray(counts, np.float64)
-    return {site: _checked(site, observer, observer.clipped(span, totals[site])) for site, span in spans.items()}
+    return {
+        site: _checked(site, observer, observer.clipped(span, totals[site])) if site in cut else span
+        for site, span in spans.items()
+    }
 
 
 def shown(data: Iterable[Any], what: str, progress: bool | None) -> Iterable[Any]:

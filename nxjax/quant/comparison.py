@@ -18,7 +18,7 @@ from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
-from nxjax.quant.products import Dot, QuantConv, QuantMatmul
+from nxjax.quant.products import macs
 from nxjax.quant.walk import Quantizer
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -242,16 +242,3 @@ def _rows_of(plan: QuantPlan) -> list[_Row]:
             floats = [v for v in e.outputs if v.type.dtype == dtypes.float32]
             rows += [_Row(plan.names[v], e.op.name, e.source, v, 0) for v in floats]
     return rows
-
-
-def macs(group: Any) -> int:
-    """Multiply-accumulates of a group's product; 0 for other groups."""
-    e = group.equations[0]
-    out = e.outputs[0].type.size
-    if isinstance(group, QuantConv):
-        w, spec = e.inputs[1].type, e.params["dimension_numbers"].rhs_spec
-        return out * (w.size // w.shape[spec[0]])
-    if isinstance(group, (Dot, QuantMatmul)):
-        (xc, _), _ = e.params["dimension_numbers"]
-        return out * int(np.prod([e.inputs[0].type.shape[i] for i in xc], dtype=np.int64))
-    return 0

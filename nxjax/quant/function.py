@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.fake_quantize import weight_integers
-from nxjax.quant import calibration
+from nxjax.quant import automatic, calibration, results
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
@@ -158,9 +158,11 @@ def quantize(
     policy: str | Scheme | Policy | Sequence[Any] | Mapping[str, Any] = "int8",
     *,
     calibrate: Iterable[Any] | None = None,
-    observer: str | Callable[..., Any] = "minmax",
+    observer: str | Callable[..., Any] = "by-data",
     params: Sequence[int] | int | None = None,
     ranges: Mapping[str, Range] | None = None,
+    metric: Callable[[Callable[..., Any]], float] | None = None,
+    budget: float | None = None,
     progress: bool | None = None,
 ) -> Quantized:
     """``fun`` computed on integer grids: a pure function of the same arguments, float in and float out.
@@ -172,13 +174,20 @@ def quantize(
     Args:
         fun: pure function of pytrees; float32 inside.
         policy: "int8" (static, 8-bit weights and activations), "int16x8", "dynamic-int8", "int8-weights",
-            "int4-weights", "fp8"; a `Scheme`; or ``policy(op, scope, types)`` giving one of these, or None for float.
+            "int4-weights", "fp8"; "auto" (int8, and in 16 bits or float what loses too much); a `Scheme`; or
+            ``policy(op, scope, types)`` giving one of these, or None for float.
         calibrate: an iterable of argument tuples (any other batch is the only argument). Policies with static ranges
             need it.
-        observer: "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
+        observer: "by-data", "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
         params: positions of the arguments with weights; by default those that are trees (dicts, lists, modules).
         ranges: ranges by site from an earlier calibration, instead of ``calibrate``.
+        metric: for "auto": a figure of a function on data of yours, the greater, the better.
+        budget: for "auto": how much of ``metric`` may be lost, 0.005 by default; without a metric the signal-to-noise
+            ratio of the results on the calibration data to reach in dB, 20 by default.
         progress: show a progress bar; by default in a terminal or notebook.
+
+    Warns:
+        UserWarning: a result has less than 10 dB on the calibration data, or a value was nothing but zeros in it.
 
     Raises:
         ParameterError: nothing to quantize, no ranges, or another program than the calibrated one.
@@ -193,12 +202,23 @@ def quantize(
     """
     if not callable(fun):
         raise ParameterError("quantize: needs a function", got=type(fun).__name__)
-    answered = as_policy(policy)
     if isinstance(fun, Quantized):
         raise ParameterError(
             "quantize: the function is quantized already", got=fun, fix="quantize the float function: f.fun"
         )
+    if isinstance(policy, str) and policy == "auto":
+        data = list(() if calibrate is None else calibration.iterable(calibrate))
+        make = lambda answered, found: Quantized(fun, answered, found, params)
+        choose = automatic.policy_for(
+            fun, data, make, metric=metric, budget=budget, observer=observer, params=params, progress=progress
+        )
+        return Quantized(fun, *choose, params)
+    if metric is not None or budget is not None:
+        raise ParameterError("quantize: metric and budget", got=policy, expected='the policy "auto"')
+    answered = as_policy(policy)
     if calibrate is None:
         return Quantized(fun, answered, dict(ranges or {}), params)
     found = calibration.run(fun, answered, calibrate, observer, params, progress)
+    if found.ranges:
+        results.warn_if_poor(fun, answered, params, found.ranges, found.measured[:1])
     return Quantized(fun, answered, found.ranges, params, found.origins)

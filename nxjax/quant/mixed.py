@@ -13,11 +13,10 @@ from nxjax.display.columns import columns
 from nxjax.errors import ParameterError
 from nxjax.quant import calibration
 from nxjax.quant.calibration import arguments
-from nxjax.quant.comparison import macs
 from nxjax.quant.function import Quantized
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
-from nxjax.quant.products import QuantMatmul, Weighted
+from nxjax.quant.products import QuantMatmul, Weighted, macs
 from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy
 from nxjax.trace import tree
 from nxjax.trace.types import ArrayType
@@ -60,7 +59,7 @@ def sensitivity(
     data: Iterable[Any],
     policy: Any = "int8",
     *,
-    observer: Any = "minmax",
+    observer: Any = "by-data",
     params: Sequence[int] | int | None = None,
     progress: bool | None = None,
 ) -> Ranking:
@@ -138,7 +137,7 @@ def mixed_precision(
     *,
     policy: Any = "int8",
     wide: Scheme | str | None = "int16x8",
-    observer: Any = "minmax",
+    observer: Any = "by-data",
     params: Sequence[int] | int | None = None,
     progress: bool | None = None,
 ) -> Quantized:

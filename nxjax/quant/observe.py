@@ -7,7 +7,7 @@ statistics of all its steps together.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -121,16 +121,22 @@ def _ends(x: Array, kept: Array) -> tuple[Array, Array]:
 
 @final
 class Histograms(Statistics):
-    """How many values lie in each of `BINS` equal bins of |x|, from 0 to the largest magnitude of the range."""
+    """How many values lie in each of `BINS` equal bins of |x|, from 0 to the largest magnitude of the range.
+
+    Of ``wanted`` sites only; the others have empty bins.
+    """
 
     size = 1
 
-    def __init__(self, ranges: Mapping[str, Range]) -> None:
+    def __init__(self, ranges: Mapping[str, Range], wanted: Container[str]) -> None:
         self.ranges = ranges
+        self.wanted = wanted
 
     def record(
         self, site: str, x: Array, masked: MaskedRow | None = None, always: bool = False, kept: Array | None = None
     ) -> Stat:
+        if site not in self.wanted:
+            return self.neutral()
         if always:
             # The whole range is kept, whatever lies in it now.
             return (wrap(np.eye(1, BINS, BINS - 1, np.float32)[0]),)
@@ -206,6 +212,10 @@ class StatisticsTrace(Walker):
             plan, recorder = self.plan, self.recorder
             if v in plan.partly:
                 return
+            if v in plan.bounds:
+                low, high = plan.bounds[v]
+                x = max(x, like(x, low)) if np.isfinite(low) else x
+                x = min(x, like(x, high)) if np.isfinite(high) else x
             self.stats[site] = recorder.record(site, x, plan.masked.get(v), v in plan.masking or v in plan.least)
             if v in plan.least:
                 ends = wrap(np.asarray(plan.least[v], np.float32))

@@ -34,6 +34,8 @@ class Observer(Shown, ABC):
     """
 
     histogram: ClassVar[bool] = False
+    # Values of fewer elements in all data, and those of which the greatest is looked for, are kept whole.
+    fewest: ClassVar[int] = 0
 
     @abstractmethod
     def joined(self, batches: Sequence[Range]) -> Range:
@@ -123,6 +125,44 @@ class Percentile(_Histogram):
 
 
 @final
+class ByData(_Histogram):
+    """Each value by its own data: cut where few elements far from the others would make the steps of all wide.
+
+    A range holds 99.99 % of the magnitudes. It is whole for a value of less than 10,000 elements, for one whose
+    greatest or least elements are looked for (a maximum over positions, a result), and where the cut would add more
+    squared error than finer steps save.
+
+    >>> counts = np.zeros(256, int)
+    >>> counts[:32], counts[-1] = 1000, 1
+    >>> ByData().clipped((-2.0, 2.0), counts)
+    (-0.25, 0.25)
+    >>> counts[-1] = 100
+    >>> ByData().clipped((-2.0, 2.0), counts)
+    (-2.0, 2.0)
+    """
+
+    fewest = 10_000
+    share: Final = 0.9999
+    # How much more squared error a cut may make.
+    more: Final = 4.0
+
+    def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
+        counts = counts.astype(np.float64)
+        cut = int(np.searchsorted(np.cumsum(counts) / counts.sum(), self.share - 1e-12)) + 1
+        whole = len(counts)
+        return cut if _squared(counts, cut, span) <= self.more * _squared(counts, whole, span) else whole
+
+
+def _squared(counts: NDArray, n: int, span: Range, levels: int = 256) -> float:
+    """Squared error in bins of a range of ``n`` of them: rounding inside, and clipping outside."""
+    top = max(abs(span[0]), abs(span[1])) or 1.0
+    below, above = (max(v, 0.0) / top * len(counts) for v in (-span[0], span[1]))
+    step = (min(below, n) + min(above, n)) / (levels - 1)
+    outside = np.arange(n, len(counts)) + 0.5 - n
+    return float(counts[:n].sum() * step**2 / 12 + np.sum(counts[n:] * outside**2))
+
+
+@final
 class Entropy(_Histogram):
     """The bound whose 128 levels lose least information: least Kullback-Leibler divergence from the histogram.
 
@@ -187,20 +227,12 @@ class MSE(_Histogram):
 
     def bound(self, counts: NDArray, span: Range = (-1.0, 1.0)) -> int:
         counts = counts.astype(np.float64)
-        middle = np.arange(len(counts)) + 0.5
-        top = max(abs(span[0]), abs(span[1])) or 1.0
-        below, above = (max(v, 0.0) / top * len(counts) for v in (-span[0], span[1]))
-        best, least = len(counts), np.inf
-        for n in range(len(counts) // 16, len(counts) + 1, max(1, len(counts) // 256)):
-            step = (min(below, n) + min(above, n)) / (self.levels - 1)
-            inside = counts[:n].sum() * step**2 / 12
-            outside = float(np.sum(counts[n:] * (middle[n:] - n) ** 2))
-            if inside + outside < least:
-                best, least = n, inside + outside
-        return best
+        places = range(max(1, len(counts) // 16), len(counts) + 1, max(1, len(counts) // 256))
+        return min(places, key=lambda n: _squared(counts, n, span, self.levels))
 
 
 OBSERVERS: Final[dict[str, type[Observer]]] = {
+    "by-data": ByData,
     "minmax": MinMax,
     "moving-average": MovingAverage,
     "percentile": Percentile,

@@ -16,6 +16,7 @@ from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.composite_norm import batch_norm_inference, layer_norm, rms_norm
+from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
@@ -27,9 +28,12 @@ from nxjax.quant.groups import FusedGroup
 from nxjax.quant.patterns import fuse_patterns
 from nxjax.quant.pointwise import (
     LARGEST_FACTOR,
+    UNIFIES,
+    ClampedGrid,
     GridKeeping,
     QuantBinary,
     QuantSoftmax,
+    TableFunction,
     Unify,
     keeps_grid,
     match_pointwise,
@@ -60,6 +64,15 @@ LONGEST: Final = 512
 MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
 ADDED: Final = 64.0
+# What looks for the extreme elements of its operand.
+EXTREMES: Final = frozenset(("reduce_max", "reduce_min", "argmax", "argmin", "sort", "top_k", "cummax", "cummin"))
+# Beyond these operands, results of 8 bits stay as they are: by less than half a step of the grid of [0, 1) or [-1, 1).
+SATURATED: Final = {
+    "hard_swish": (-3.0, math.inf),
+    "gelu": (-4.0, math.inf),
+    "logistic": (-6.3, 6.3),
+    "tanh": (-2.8, 2.8),
+}
 JIT: Final = frozenset(("jit", "bucketed", "call_exported", "composite"))
 
 
@@ -96,6 +109,8 @@ class QuantPlan:
         masked: values on the way into a softmax, where very low ones only mean "not this": they have no part in the
             range, which instead reaches below the others.
         masking: those of them that a mask can make very low, whether or not it did so in the calibration data.
+        bounds: beyond these, every reader of a value makes the same of it: the range ends there.
+        extreme: results, and values whose greatest or least elements are looked for: nothing far out may be cut.
         least: what the range of a value has to include at least: factors of masks, such as ``1 - here``.
         partly: values of which a `where` later takes some elements only, after those made of them, with who reads
             them: a choice and which of its cases this is, or an op (None) that goes on one by one. The others have no
@@ -109,6 +124,8 @@ class QuantPlan:
     sites: dict[Var, str] = field(default_factory=dict[Var, str])
     masked: dict[Var, MaskedRow] = field(default_factory=dict[Var, MaskedRow])
     masking: set[Var] = field(default_factory=set[Var])
+    extreme: set[Var] = field(default_factory=set[Var])
+    bounds: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     least: dict[Var, tuple[float, float]] = field(default_factory=dict[Var, tuple[float, float]])
     partly: dict[Var, list[tuple[Equation, int | None]]] = field(
         default_factory=dict[Var, list[tuple[Equation, int | None]]]
@@ -131,6 +148,14 @@ class QuantPlan:
                 for inner in step.plans:
                     names += inner.all_sites()
         return names
+
+    def elements(self) -> dict[str, int]:
+        """How many elements each site's value has; 0 where extreme ones are looked for. Of inner plans too."""
+        found = {site: 0 if v in self.extreme else v.type.size for v, site in self.sites.items()}
+        for step in self.steps:
+            for inner in step.plans if isinstance(step, Inner) else ():
+                found.update(inner.elements())
+        return found
 
     def sources(self) -> dict[str, Source | None]:
         """The line that makes each site's value, or that first reads it, in program order; of inner plans too."""
@@ -405,6 +430,51 @@ class _Sites:
         for e in reversed(self.plan.program.equations):
             for v in e.outputs:
                 self._partly(v)
+        readers: dict[Var, list[FusedGroup | None]] = {}
+        for step in self.plan.steps:
+            group = step if isinstance(step, FusedGroup) and step.scheme.integer else None
+            own = (
+                step.equations
+                if isinstance(step, FusedGroup)
+                else (step.equation if isinstance(step, Inner) else step,)
+            )
+            for v in {a for e in own for a in e.inputs if isinstance(a, Var)}:
+                readers.setdefault(v, []).append(group)
+        self.plan.extreme.update(self.view.results)
+        for e in reversed(self.plan.program.equations):
+            for v in e.outputs:
+                self._bounded(v, readers.get(v, []))
+            if e.op.name in EXTREMES or (_goes_on(e) and not self.plan.extreme.isdisjoint(e.outputs)):
+                self.plan.extreme.update(a for a in e.inputs if isinstance(a, Var))
+        for v in self.plan.program.inputs:
+            self._bounded(v, readers.get(v, []))
+
+    def _bounded(self, v: Var, readers: Sequence[FusedGroup | None]) -> None:
+        """Mark ``v`` if all who read it make the same of every value beyond some bound."""
+        if v in self.view.results or not self.view.is_float(v) or not readers or v in self.plan.masked:
+            return
+        ends = [(-math.inf, math.inf) if g is None else self._saturates(g, v) for g in readers]
+        low, high = min(a for a, _ in ends), max(b for _, b in ends)
+        if low <= high and (low, high) != (-math.inf, math.inf):
+            self.plan.bounds[v] = low, high
+
+    def _saturates(self, group: FusedGroup, v: Var) -> tuple[float, float]:
+        """Beyond which values of its operand ``v`` a group's result stays as it is."""
+        everywhere = -math.inf, math.inf
+        if isinstance(group, ClampedGrid):
+            low, high = group.clamp.low, group.clamp.high
+            return (-math.inf if low is None else low, math.inf if high is None else high)
+        if isinstance(group, TableFunction):
+            return SATURATED.get(group.function, everywhere) if group.dtype == dtypes.int8 else everywhere
+        if isinstance(group, GridKeeping) and group.activations[0] is v:
+            return self.plan.bounds.get(group.output, everywhere)
+        if isinstance(group, QuantBinary) and group.equations[0].op.name == "add":
+            other = self.view.other(group.equations[0], v)
+            shift = None if other is None else self.view.number(other)
+            if shift is not None:
+                low, high = group.clamp.low, group.clamp.high
+                return (-math.inf if low is None else low - shift, math.inf if high is None else high - shift)
+        return everywhere
 
     def _partly(self, v: Var) -> None:
         """Mark ``v`` if all who read it choose among its elements, or go on one by one to someone who does."""
@@ -467,6 +537,11 @@ class _Sites:
         if group.fixed_grid() is None and not group.moves:
             self.plan.sites[group.output] = self.plan.names[group.output]
         self.on[group.output] = group.dtype
+
+
+def _goes_on(e: Equation) -> bool:
+    """Whether extreme elements of operands are those of the result."""
+    return isinstance(e.op, Elementwise) or keeps_grid(e) or e.op.name in UNIFIES or e.op is softmax
 
 
 def _axis_before(e: Equation, axis: int | None, a: Atom) -> int | None:

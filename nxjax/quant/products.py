@@ -420,3 +420,16 @@ _MATCHES: Final = {"conv_general_dilated": _match_conv, "dot_general": _match_do
 
 def is_product(e: Equation) -> bool:
     return isinstance(e.op, Contraction)
+
+
+def macs(group: Any) -> int:
+    """Multiply-accumulates of a group's product; 0 for other groups."""
+    e = group.equations[0]
+    out = e.outputs[0].type.size
+    if isinstance(group, QuantConv):
+        w, spec = e.inputs[1].type, e.params["dimension_numbers"].rhs_spec
+        return out * (w.size // w.shape[spec[0]])
+    if isinstance(group, (Dot, QuantMatmul)):
+        (xc, _), _ = e.params["dimension_numbers"]
+        return out * math.prod(e.inputs[0].type.shape[i] for i in xc)
+    return 0

@@ -117,7 +117,7 @@ def test_batches_that_are_no_tuples_are_the_only_argument():
     xs = [x for _, x in batches()]
     found = nx.quantize(lambda x: x @ w, calibrate=xs).ranges
     assert found["in_0"] == (min(x.min() for x in xs), max(x.max() for x in xs))
-    tree = nx.quantize(lambda p: jnp.tanh(p["x"]) @ w, calibrate=[{"x": x} for x in xs], params=())
+    tree = nx.quantize(lambda p: jnp.sin(p["x"]) @ w, calibrate=[{"x": x} for x in xs], params=())
     assert tree.ranges["in_0"] == found["in_0"]
 
 
@@ -139,7 +139,8 @@ def test_compiled_once_per_shape():
         return f(p, x)
 
     nx.quantize(counted, calibrate=batches(10))
-    assert len(traced) == 1
+    # Once for the ranges, and once to measure the results.
+    assert len(traced) == 2
 
 
 def test_branches_taken_late_count():

@@ -90,7 +90,7 @@ def test_a_condition_that_computes_products_is_refused():
 
 def histogram(f: Any, spans: dict[str, Any], *args: Any) -> dict[str, np.ndarray]:
     call = PlannedCall(f, args, {}, None)
-    _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans))
+    _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans, spans))
     return {k: np.asarray(v) for k, (v,) in found.items()}
 
 

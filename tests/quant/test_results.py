@@ -1,0 +1,54 @@
+"""What calibration tells of results: poor ones, and values that were nothing but zeros."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax.quant import results
+
+X = nx.random.normal(nx.random.key(0), (64, 8))
+
+
+def told(f: Any, *args: Any, **options: Any) -> list[str]:
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        nx.quantize(f, calibrate=[args], **options)
+    return [str(w.message) for w in found]
+
+
+def test_a_poor_result_names_the_layers_that_lose():
+    """A difference of two large values that are nearly the same is nothing but rounding."""
+    f = lambda x: jnp.sin(x) - jnp.sin(x + 1e-3)
+    (said,) = told(f, X)
+    assert "the result has a signal-to-noise ratio of" in said and "sub_0" in said and "test_results.py:" in said
+    assert '"auto"' in said and "nx.quant.compare" in said
+
+
+def test_a_good_result_says_nothing():
+    assert told(lambda x: jnp.tanh(x) * 2, X) == []
+
+
+def test_one_poor_result_of_several_is_told():
+    (said,) = told(lambda x: (x * 2, jnp.sin(x) - jnp.sin(x + 1e-3)), X)
+    assert "result 1 has" in said
+
+
+@pytest.mark.parametrize(("scale", "what"), [(0.0, "always 0"), (1e-30, "never larger than")])
+def test_calibration_with_nothing_is_told(scale: float, what: str):
+    said = told(lambda x: (x + 0.0) * 2, X * scale)
+    assert any(what in s and "in_0 (" in s and "test_results.py:" in s and "real samples" in s for s in said)
+
+
+def test_a_value_that_is_always_0_is_told():
+    (said,) = [s for s in told(lambda x: nx.nn.relu(jnp.sin(x) - 9.0) + x, X) if "always 0" in s]
+    assert "in_0" not in said
+
+
+def test_decibels():
+    assert results.sqnr(10.0, 1.0) == 10.0 and results.sqnr(1.0, 0.0) == np.inf

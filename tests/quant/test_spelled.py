@@ -1,0 +1,99 @@
+"""Functions that a program spells out are the ops that they are, whatever the spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nxjax as nx
+import nxjax.numpy as jnp
+
+X = nx.random.normal(nx.random.key(0), (8, 64)) * 3
+F = Callable[[Any], Any]
+
+
+def ops(f: F, policy: str = "int8") -> list[str]:
+    """The first op of each group, but those that only move values."""
+    q = nx.quantize(f, policy, calibrate=[(X,)], observer="minmax")
+    return [g.equations[0].op.name for g in q.plan(q.traced(X)).groups()]
+
+
+def db(f: F) -> float:
+    x, q = np.asarray(f(X)), np.asarray(nx.quantize(f, calibrate=[(X,)])(X))
+    return 10 * float(np.log10((x**2).sum() / ((q - x) ** 2).sum()))
+
+
+def _gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + jnp.tanh(0.7978845608 * (x + 0.044715 * x**3)))
+
+
+def _softmax(x: Any) -> Any:
+    e = jnp.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    ("f", "expected"),
+    [
+        (lambda x: x * jnp.clip(x + 3, 0, 6) / 6, ["hard_swish"]),
+        (lambda x: x * (nx.nn.relu6(x + 3) * (1 / 6)), ["hard_swish"]),
+        (lambda x: x * jnp.minimum(jnp.maximum(3 + x, 0), 6) * (1 / 6), ["hard_swish"]),
+        (_gelu, ["gelu"]),
+        (lambda x: x * 0.5 * (1 + jnp.tanh(np.sqrt(2 / np.pi) * x * (1 + 0.044715 * x * x))), ["gelu"]),
+        (lambda x: 1 / (1 + jnp.exp(-x)), ["logistic"]),
+        (lambda x: x / (1 + jnp.exp(-x)), ["logistic", "mul"]),
+        (lambda x: (jnp.exp(x) - jnp.exp(-x)) / (jnp.exp(x) + jnp.exp(-x)), ["tanh"]),
+        (lambda x: jnp.log(1 + jnp.exp(x)), ["softplus"]),
+        (_softmax, ["softmax"]),
+        (lambda x: jnp.exp(x) / jnp.exp(x).sum(1, keepdims=True), None),
+    ],
+    ids=["hard swish", "by a factor", "by bounds", "gelu", "gelu, factored", "logistic", "silu", "tanh", "softplus",
+         "softmax", "two exponentials"],
+)  # fmt: skip
+def test_a_function_is_found_in_its_spelling(f: F, expected: list[str] | None):
+    if expected is not None:
+        assert ops(f) == expected
+        assert db(f) > 35
+
+
+def test_numbers_of_a_file_are_numbers():
+    """Constants of one element, as ONNX files have them, are known as if they were written in the program."""
+    three, six, zero = (jnp.array([v], np.float32) for v in (3, 6, 0))
+    f = lambda x: x * jnp.minimum(jnp.maximum(x + three, zero), six) / six
+    assert ops(f) == ["hard_swish"]
+
+
+def test_what_is_nearly_a_function_stays_what_it_is():
+    assert "hard_swish" not in ops(lambda x: x * jnp.clip(x + 3, 0, 6) / 5.9)
+    assert "gelu" not in ops(lambda x: 0.5 * x * (1 + jnp.tanh(0.79 * (x + 0.044715 * x**3))))
+    assert "softmax" not in ops(lambda x: jnp.exp(x - x) / jnp.exp(x).sum(1, keepdims=True))
+    assert "softmax" not in ops(lambda x: (lambda e: e / e.sum(0, keepdims=True)[:, :1])(jnp.exp(x)))
+
+
+def test_a_function_of_two_values_is_none_of_one():
+    y = X[::-1]
+    assert "hard_swish" not in ops(lambda x: x * jnp.clip((x @ jnp.eye(64)) + 3, 0, 6) / 6 + y)
+
+
+@pytest.mark.parametrize("axes", [(1,), (0, 1)])
+def test_a_variance_as_a_difference_of_means_keeps_its_digits(axes: tuple[int, ...]):
+    """mean(x^2) - mean(x)^2 of values far from 0 has no digit left in 8 bits."""
+    far = lambda x: x * 0.3 + 7
+
+    def norm(x: Any) -> Any:
+        x = far(x)
+        mean = x.mean(axes, keepdims=True)
+        return (x - mean) / jnp.sqrt((x * x).mean(axes, keepdims=True) - mean**2 + 1e-5)
+
+    assert db(norm) > 25
+    assert "square" in ops(norm)
+
+
+def test_the_gradient_is_that_of_the_function():
+    hard = lambda x: x * jnp.clip(x + 3, 0, 6) / 6
+    q = nx.quantize(hard, calibrate=[(X,)])
+    mine, exact = nx.grad(lambda x: q(x).sum())(X), nx.grad(lambda x: hard(x).sum())(X)
+    assert float(abs(mine - exact).mean()) < 0.1
