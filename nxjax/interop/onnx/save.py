@@ -49,6 +49,15 @@ def _within(proto: Any) -> Iterator[Any]:
         yield from (t.values, t.indices)
 
 
+def _dense(graph: Any, changed: Mapping[str, NDArray]) -> None:
+    """Sparse tensors that get other elements become dense ones: nothing says that these have the same zeros."""
+    for i in reversed(range(len(graph.sparse_initializer))):
+        t = graph.sparse_initializer[i]
+        if t.values.name in changed:
+            graph.initializer.add(name=t.values.name, data_type=t.values.data_type, dims=t.dims)
+            del graph.sparse_initializer[i]
+
+
 def save(
     path: Path, proto: Any, reader: ModelReader, stored: Mapping[str, NDArray], changed: Mapping[str, NDArray]
 ) -> None:
@@ -65,6 +74,7 @@ def save(
     """
     copy = package().ModelProto()
     copy.CopyFrom(proto)
+    _dense(copy.graph, changed)
     external = package().TensorProto.EXTERNAL
     every = lambda: (t for body in (copy.graph, *copy.functions) for t in _within(body))
     outside = any(t.data_location == external for t in every())

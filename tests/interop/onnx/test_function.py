@@ -126,6 +126,30 @@ def test_shapes_and_constants_are_those_of_the_model(given: Any, error: Any, wor
         held({}, np.zeros(1, np.float32))
 
 
+def test_a_sparse_tensor_is_saved_with_all_of_its_new_elements(tmp_path: Path):
+    values = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
+    places = numpy_helper.from_array(np.array([0, 4, 8]), "places")
+    graph = helper.make_graph(
+        [node("MatMul", "x w", "h"), node("Add", "h b", "y")],
+        "net",
+        [info("x", ["n", 4])],
+        [info("y", ["n", 3])],
+        [numpy_helper.from_array(B, "b")],
+        sparse_initializer=[helper.make_sparse_tensor(values, places, [4, 3])],
+    )
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)]).SerializeToString()
+    f, file = nx.interop.from_onnx(data), tmp_path / "m.onnx"
+    for same in (None, {**f.params, "b": jnp.asarray(B + 0)}):
+        f.save(file, same)
+        assert len(onnx.load(file).graph.sparse_initializer) == 1
+    params = {k: v + 1 for k, v in f.float_params().items()}
+    f.save(file, params)
+    onnx.checker.check_model(onnx.load(file))
+    g = nx.interop.from_onnx(file)
+    assert g.params.keys() == params.keys() and all(np.array_equal(g.params[k], params[k]) for k in params)
+    assert np.array_equal(g(g.params, X), f(params, X))
+
+
 def test_shapes_that_a_graph_computes_are_numbers():
     """Flatten by Shape, Gather, Concat and Reshape, as exporters write it, also while it is traced."""
     nodes = [
