@@ -50,6 +50,8 @@ class ImportedFunction(ABC):
         self._sizes, self._closed = dict(sizes), closed
         self.__name__ = self.__qualname__ = name
         self.__doc__ = self._described(format)
+        # What the file has, whatever is put into ``params`` and ``state`` later.
+        self._own: dict[str, dict[str, Any]] = {"parameters": dict(self.params), "state": dict(self.state or {})}
         self._compiled = jit(self._traced)
         self._by_value = False
         # The types of arguments that were checked: equal ones need no second look.
@@ -62,6 +64,11 @@ class ImportedFunction(ABC):
         """The state afterwards, and the results."""
 
     def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
+        """`_planned`, of what fits the file: ``params`` and ``state`` of this function can have been changed."""
+        self._check_all(params, state)
+        return self._planned(params, state, *xs)
+
+    def _planned(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         """What is compiled: `_walk`, or what is made of it."""
         return self._walk(params, state, *xs)
 
@@ -98,6 +105,7 @@ class ImportedFunction(ABC):
         arrays = all(isinstance(x, Array) for x in xs)
         with enable_x64():
             if self._by_value or not arrays:
+                self._check_all(params, state)
                 after, ys = self._walk(params, state, *xs)
             else:
                 try:
@@ -125,34 +133,44 @@ class ImportedFunction(ABC):
                 fix=f"call it as f({', '.join(shown)}){closed}",
             )
         if given is not own:
-            self._check(what, given, own)
+            self._check(what, given)
         return given
 
-    def _check(self, what: str, given: Mapping[str, Any], own: Mapping[str, Array | QArray]) -> None:
-        """Names and shapes are those of ``own``."""
+    def _check_all(self, params: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
+        self._check("parameters", params)
+        if state is not None:
+            self._check("state", state)
+
+    def _check(self, what: str, given: Mapping[str, Any]) -> None:
+        """Names and shapes are those of the file."""
+        own = self._own[what]
         if given.keys() != own.keys():
             other = sorted(map(str, given.keys() ^ own.keys()))
             raise ParameterError(
                 f"{self.__name__}: other {what} than the file's",
                 got=", ".join(other[:5]),
-                expected=f"those of .{_ATTRIBUTES[what]}",
+                expected=f"those of .{_ATTRIBUTES[what]}, as it was imported",
             )
         for k, v in given.items():
             if np.shape(v) != own[k].shape:
                 raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].shape)
 
-    def _changed(self, what: str, given: Any, own: Mapping[str, Array | QArray] | None) -> dict[str, Any]:
-        """What is to be saved and is not what the file has: floats for floats, whole numbers for whole numbers."""
-        if given is None or given is own:
-            return {}
+    def _changed(self, what: str, given: Any) -> dict[str, Any]:
+        """What is to be saved and is not what the file has: floats for floats, whole numbers for whole numbers.
+
+        Args:
+            given: None: what ``params`` or ``state`` holds now.
+        """
+        if given is None:
+            given = getattr(self, _ATTRIBUTES[what]) or {}
         if not isinstance(given, Mapping):
             raise ParameterError(
                 f"{self.__name__}: save takes the {what} by name",
                 got=type(given).__name__,
                 expected=f"a dict of arrays, as .{_ATTRIBUTES[what]}",
             )
-        own = own or {}
-        self._check(what, given, own)
+        own = self._own[what]
+        self._check(what, given)
         for k, v in given.items():
             if (got := _family(v)) != (expected := _family(own[k])):
                 raise DtypeError(f"{self.__name__}: {k} cannot be saved", got=got, expected=expected)

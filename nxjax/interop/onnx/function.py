@@ -80,7 +80,7 @@ class OnnxFunction(ImportedFunction):
         # Sizes that constants have are those of the arguments, too.
         self._constants = {p.name: self._value(p, constants[p.name], self._sizes) for p in ports if p.name in constants}
 
-    def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
+    def _planned(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         if not self._on_grids:
             return self._walk(params, state, *xs)
         on_grids = frozenset(k for k, v in params.items() if isinstance(v, QArray))
@@ -110,7 +110,7 @@ class OnnxFunction(ImportedFunction):
         came from files beside the model, or are too large for it, they are written to a file beside ``path``.
 
         Args:
-            params: as in a call; by default those of the file.
+            params: as in a call; by default ``f.params``.
 
         Raises:
             ParameterError: other parameters than the file's, or numbers that are not finite for whole ones.
@@ -131,7 +131,7 @@ class OnnxFunction(ImportedFunction):
         stored = self._model.graph.initializers
         changed: dict[str, Any] = {}
         with enable_x64():
-            for k, v in self._changed("parameters", params, self.params).items():
+            for k, v in self._changed("parameters", params).items():
                 held = self._stored.get(k)
                 if held is not None and not np.isfinite(np.asarray(v)).all():
                     raise ParameterError(

@@ -109,7 +109,7 @@ class TFLiteFunction(ImportedFunction):
         store stay as they are.
 
         Args:
-            params: as in a call; by default those of the file, which gives the same bytes.
+            params: as in a call; by default ``f.params``, which gives the same bytes unless these were changed.
 
         Raises:
             ParameterError: other parameters than the file's, or numbers that are not finite for whole ones.
@@ -124,7 +124,7 @@ class TFLiteFunction(ImportedFunction):
         >>> nx.interop.from_tflite(path, closed=True)(x).tolist()
         [[8.0, 12.0]]
         """
-        changed = self._changed("parameters", params, self.params)
+        changed = self._changed("parameters", params)
         with enable_x64():
             elements = {k: self._elements(self._tensors[k], v) for k, v in changed.items()}
         save(Path(path), self._data.data, self._model, elements)

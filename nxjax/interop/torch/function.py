@@ -77,6 +77,7 @@ class TorchFunction(ImportedFunction):
         xs = self._values(rest, named)
         with enable_x64():
             if self._by_value:
+                self._check_all(params, state)
                 _, made = self._walk(params, state, key, *xs)
             else:
                 try:
@@ -163,7 +164,7 @@ class TorchFunction(ImportedFunction):
             path: ``.pt2``: the program, as `torch.export.save` writes it. ``.pt`` or ``.pth``: the state dict, as
                 ``torch.save(module.state_dict(), path)`` writes it. ``.safetensors``: the same tensors. PyTorch is
                 needed for none of them, but for the program of a module that did not come from a file.
-            params, state: as in a call; by default those of the module.
+            params, state: as in a call; by default ``f.params`` and ``f.state``.
 
         Raises:
             ParameterError: other parameters than the module's, or another kind of file.
@@ -200,7 +201,7 @@ class TorchFunction(ImportedFunction):
         """Parameters and buffers as tensors under the module's names, for ``module.load_state_dict``.
 
         Args:
-            params, state: as in a call; by default those of the module.
+            params, state: as in a call; by default ``f.params`` and ``f.state``.
 
         Raises:
             MissingExtraError: PyTorch is not installed.
@@ -220,8 +221,8 @@ class TorchFunction(ImportedFunction):
     def _written(self, params: Any, state: Any) -> dict[str, Any]:
         """Tensors that are other than the module's, by name, in its dtypes."""
         changed = {
-            **self._changed("parameters", params, self.params),
-            **self._changed("state", state, self.state),
+            **self._changed("parameters", params),
+            **self._changed("state", state),
         }
         arrays = self._program.arrays
         return {k: np.asarray(v).astype(arrays[k].dtype) for k, v in changed.items()}

@@ -126,6 +126,47 @@ def test_shapes_and_constants_are_those_of_the_model(given: Any, error: Any, wor
         held({}, np.zeros(1, np.float32))
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_changed_parameters_of_the_function_itself(closed: bool, tmp_path: Path):
+    """They are checked as others are, and saved."""
+    file = tmp_path / "m.onnx"
+
+    def made() -> Any:
+        return nx.interop.from_onnx(LINEAR.SerializeToString(), closed=closed)
+
+    def called(f: Any) -> Any:
+        return f(X) if closed else f(f.params, X)
+
+    def in_place(f: Any, **new: Any) -> None:
+        f.params.update(new)
+
+    def replaced(f: Any, **new: Any) -> None:
+        f.params = {**f.params, **new}
+
+    expected = np.maximum(2 * X @ W + B, 0)
+    for change in (in_place, replaced):
+        for given in ((), ("params",)):
+            f = made()
+            called(f)
+            change(f, w=f.params["w"] * 2)
+            np.testing.assert_allclose(called(f), expected, rtol=1e-5)
+            f.save(file, *(getattr(f, name) for name in given))
+            again = nx.interop.from_onnx(file)
+            assert np.array_equal(again.params["w"], 2 * W) and np.array_equal(again.params["b"], B)
+        for early in (False, True):
+            f = made()
+            if early:
+                called(f)
+            change(f, w=jnp.ones((4, 5)))
+            for run in (called, lambda f: f.save(file)):
+                with pytest.raises(ShapeError, match="w has another shape"):
+                    run(f)
+            change(f, w=jnp.ones((4, 3)), more=jnp.ones(1))
+            for run in (called, lambda f: f.save(file)):
+                with pytest.raises(ParameterError, match="other parameters"):
+                    run(f)
+
+
 def test_a_sparse_tensor_is_saved_with_all_of_its_new_elements(tmp_path: Path):
     values = numpy_helper.from_array(np.array([1, 2, 3], np.float32), "w")
     places = numpy_helper.from_array(np.array([0, 4, 8]), "places")

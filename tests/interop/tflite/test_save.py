@@ -299,6 +299,17 @@ def test_over_its_own_source_while_that_is_mapped(tmp_path: Path):
     assert file.read_bytes() == data and os.listdir(tmp_path) == ["m.tflite"]
 
 
+def test_what_the_function_holds_now_is_saved(tmp_path: Path):
+    file = tmp_path / "m.tflite"
+    for given in (False, True):
+        f = nx.interop.from_tflite(dense())
+        f.params["w0"] = moved(f)["w0"]
+        f.save(file, *([f.params] if given else []))
+        g = nx.interop.from_tflite(file)
+        x = inputs(f)
+        assert np.array_equal(g(g.params, x), f(f.params, x)) and file.read_bytes() != dense()
+
+
 def test_what_cannot_be_saved_is_said(tmp_path: Path):
     f, file = nx.interop.from_tflite(dense()), tmp_path / "m.tflite"
     with pytest.raises(ParameterError, match="other parameters"):

@@ -58,6 +58,24 @@ def test_buffers_that_were_written_are_saved(tmp_path: Path):
         equal({k: weights[k] for k in f.params}, f.params)
 
 
+def test_what_the_function_holds_now_is_saved(tmp_path: Path):
+    """Also where it was changed in place, or replaced."""
+    for given in (False, True):
+        f = from_torch(FILES / "train.pt2")
+        f.params = moved(f.params)
+        assert f.state is not None
+        f.state["bn.running_mean"] += 1
+        for name in ("m.pt2", "m.pt", "m.safetensors"):
+            f.save(tmp_path / name, *((f.params, f.state) if given else ()))
+        g = from_torch(tmp_path / "m.pt2")
+        equal(g.params, f.params)
+        equal(g.state, f.state)
+        for read, name in ((nx.interop.load_torch, "m.pt"), (nx.interop.load_safetensors, "m.safetensors")):
+            weights = read(tmp_path / name)
+            equal({k: weights[k] for k in f.params}, f.params)
+            equal({k: weights[k] for k in f.state}, f.state)
+
+
 def test_what_cannot_be_saved_is_said(tmp_path: Path):
     f = from_torch(FILES / "train.pt2")
     name = next(iter(f.params))
