@@ -5,6 +5,7 @@ Checks arguments against what the file says, names what is wrong, and compiles t
 
 from __future__ import annotations
 
+import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,13 +23,44 @@ from nxjax.trace.boundary import api_boundary
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
 
+NDArray = np.ndarray[Any, Any]
 _ATTRIBUTES: Final = {"parameters": "params", "state": "state"}
+_KINDS: Final = (dtypes.BOOL, dtypes.INTEGER, dtypes.FLOAT, dtypes.COMPLEX)
+_NUMBERS: Final = (bool, int, float, complex, list, tuple)
 _FAMILIES: Final = (("floats", dtypes.FLOAT), ("whole numbers", dtypes.INTEGER), ("complex numbers", dtypes.COMPLEX))
 
 
 def _family(x: Any) -> str:
     dtype = np.dtype(np.float32) if isinstance(x, QArray) else getattr(x, "dtype", None) or np.asarray(x).dtype
     return next((name for name, members in _FAMILIES if dtype in members), str(dtype))
+
+
+def _order(dtype: Any) -> int:
+    """Numbers of a kind are also numbers of the later ones: of bools, integers, floats, complex numbers."""
+    return next((i for i, members in enumerate(_KINDS) if dtype in members), len(_KINDS))
+
+
+def _numbers(x: Any, wanted: Any, where: str) -> NDArray:
+    """Python numbers, or lists of them, as elements of a type that holds them."""
+    made = None
+    try:
+        given = np.asarray(x)
+    except ValueError:
+        raise DtypeError(f"{where}: lists of different lengths", got=reprlib.repr(x)) from None
+    # Python's integers of any size are objects.
+    held = given.dtype in dtypes.NUMERIC or all(isinstance(v, int) for v in given.flat)
+    if held and (given.dtype not in dtypes.COMPLEX or wanted in dtypes.COMPLEX):
+        try:
+            with np.errstate(invalid="ignore", over="ignore"):
+                made = given.astype(wanted)
+            # As Python's numbers: they have no limits.
+            exact = wanted in dtypes.INEXACT or (made.astype(object) == given.astype(object)).all()
+            made = made if exact else None
+        except (OverflowError, TypeError, ValueError):
+            made = None
+    if made is None:
+        raise DtypeError(f"{where} has another dtype", got=reprlib.repr(x), expected=f"numbers that {wanted} holds")
+    return made
 
 
 class ImportedFunction(ABC):
@@ -204,8 +236,8 @@ class ImportedFunction(ABC):
         if port.dtype == object:
             return np.asarray(x, object)
         wanted = port.dtype
-        if isinstance(x, (bool, int, float)) and wanted is not None and not isinstance(x, np.generic):
-            y: Array = wrap(np.asarray(x).astype(wanted))
+        if isinstance(x, _NUMBERS) and wanted is not None and not isinstance(x, np.generic):
+            y: Array = wrap(_numbers(x, wanted, where))
         elif isinstance(x, (np.ndarray, np.generic)):
             y = value(np.asarray(x))
         else:
@@ -213,7 +245,7 @@ class ImportedFunction(ABC):
         if wanted is not None and y.dtype != wanted:
             # Outside of `enable_x64`, whole numbers of 64 bits have become 32 where they were traced.
             wider = {y.dtype, np.dtype(wanted)} <= dtypes.INTEGER and np.can_cast(y.dtype, wanted)
-            if not (wider or y.type.weak or isinstance(x, (list, tuple))):
+            if not (wider or (y.type.weak and _order(y.dtype) <= _order(wanted))):
                 # Elsewhere `jit` makes 32 bits of 64, before this function sees them.
                 inside = " inside of `with nx.enable_x64():`" if np.dtype(wanted).itemsize == 8 else ""
                 fix = f".astype({np.dtype(wanted).name!r}){inside}"

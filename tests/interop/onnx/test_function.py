@@ -126,6 +126,48 @@ def test_shapes_and_constants_are_those_of_the_model(given: Any, error: Any, wor
         held({}, np.zeros(1, np.float32))
 
 
+def test_python_numbers_are_those_of_the_input_or_an_error():
+    """None is cut off, wrapped around or loses its imaginary part, alone or in a list."""
+
+    def shown(kind: int) -> Any:
+        return nx.interop.from_onnx(
+            model([node("Identity", "x", "y")], [info("x", None, kind)], [info("y", None, kind)]).SerializeToString()
+        )
+
+    good = {
+        TensorProto.UINT8: (0, 255, True, 3.0),
+        INT64: (2**40, -(2**63), 1.0),
+        TensorProto.BOOL: (True, 0),
+        FLOAT: (True, 3, 0.5, 2**70, float("inf")),
+        TensorProto.COMPLEX64: (1j, 2, 0.5),
+    }
+    for kind, values in good.items():
+        for v in values:
+            expected = np.asarray(v).astype(helper.tensor_dtype_to_np_dtype(kind))
+            for x, y in ((v, expected), ([v, v], np.stack([expected] * 2))):
+                made = shown(kind)({}, x)
+                assert made.dtype == y.dtype and np.array_equal(made, y)
+    bad = {
+        TensorProto.UINT8: (-1, 256, 1.5, float("nan"), 1j, 2**70),
+        INT64: (0.5, 2**63, float("inf"), 1j),
+        TensorProto.BOOL: (2, 0.5, 1j),
+        FLOAT: (2j,),
+    }
+    for kind, values in bad.items():
+        f = shown(kind)
+        for v in values:
+            for x in (v, [v, v]):
+                with pytest.raises(DtypeError, match="x has another dtype"):
+                    f({}, x)
+    with pytest.raises(DtypeError, match="x has another dtype"):
+        shown(INT64)({}, jnp.asarray(1.5))
+    for x in (["1"], [None]):
+        with pytest.raises(DtypeError, match="x has another dtype"):
+            shown(FLOAT)({}, x)
+    with pytest.raises(DtypeError, match="lists of different lengths"):
+        shown(FLOAT)({}, [[1.0], [1.0, 2.0]])
+
+
 @pytest.mark.parametrize("closed", [False, True])
 def test_changed_parameters_of_the_function_itself(closed: bool, tmp_path: Path):
     """They are checked as others are, and saved."""
