@@ -173,6 +173,8 @@ def test_blocks_of_few_bits(kind: int):
 def test_npz(tmp_path: Path):
     np.savez(tmp_path / "w.npz", w=W)
     assert np.array_equal(nx.interop.load_npz(tmp_path / "w.npz")["w"], W)
+    np.savez(tmp_path / "none.npz")
+    assert len(nx.interop.load_npz(tmp_path / "none.npz")) == 0
     np.savez(tmp_path / "o.npz", w=np.array([{}], object))
     with pytest.raises(InvalidFileError):
         nx.interop.load_npz(tmp_path / "o.npz")["w"]

@@ -6,6 +6,7 @@ mapped one alone.
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import zipfile
@@ -36,7 +37,11 @@ class MappedFile(mmap.mmap):
         return True
 
     def seek(self, pos: int, whence: Any = 0) -> int:
-        super().seek(pos, whence)
+        try:
+            super().seek(pos, whence)
+        except ValueError as e:
+            # As a file does: readers of short archives look for more than there is.
+            raise OSError(errno.EINVAL, str(e)) from e
         return self.tell()
 
 
