@@ -23,9 +23,9 @@ from nxjax.transforms.jit import jit
 # Data of so many bytes are kept for a second pass, where an observer can do with a part of them.
 KEPT: Final = 1 << 28
 # Results are measured on so many batches.
-MEASURED: Final = 4
-# A difference of so many dB between ways of quantization is no accident of few samples.
-CLEARLY: Final = 2.0
+MEASURED: Final = 16
+# Ranges stay whole where that is better by more than so many dB.
+CLEARLY: Final = 0.2
 
 
 def calibrate(

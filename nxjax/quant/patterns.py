@@ -4,7 +4,7 @@
   as in every norm;
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
-- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt; a known base makes an exponential;
+- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt, of 2 a product; a known base makes an exponential;
 - logaddexp(x, 0) is softplus;
 - exp(x) / sum(exp(x)) is softmax, and other functions are what `spelled` finds them to be;
 - mean(x * x) - mean(x) ** 2 is the mean of (x - mean(x)) ** 2, which loses no digits.
@@ -32,7 +32,7 @@ from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup, GridWalk
 from nxjax.quant.scheme import Policy, resolve_policy
-from nxjax.quant.spelled import Spelled, softmax_of, spelled
+from nxjax.quant.spelled import Spelled, is_square, softmax_of, spelled
 from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -182,7 +182,7 @@ class _Speller:
         x, y = e.inputs
         exponent, base = self.view.number(y), self.view.number(x)
         if exponent is not None and x.type.shape == e.outputs[0].type.shape:
-            root = {0.5: sqrt, -0.5: rsqrt}.get(exponent)
+            root = {0.5: sqrt, -0.5: rsqrt, 2.0: square}.get(exponent)
             if root is None and not tables:
                 return False
             made = (power, {"y": exponent}) if root is None else (root, {})
@@ -256,17 +256,8 @@ class _Speller:
 
     def _square(self, a: Atom) -> Atom | None:
         """x of x * x."""
-        e = self.view.made_by(a, "mul", "square", "integer_pow", "pow")
-        if e is None:
-            return None
-        x = e.inputs[0]
-        twice = {
-            "mul": lambda: e.inputs[1] is x,
-            "square": lambda: True,
-            "integer_pow": lambda: e.params["y"] == 2,
-            "pow": lambda: self.view.number(e.inputs[1]) == 2,
-        }
-        return x if twice[e.op.name]() else None
+        e = self.view.producer.get(a) if isinstance(a, Var) else None
+        return e.inputs[0] if e is not None and is_square(self.view, e) else None
 
     def _mean(self, a: Atom) -> Equation | None:
         """The sum of which ``a`` is the mean, if it is one; with dimensions of size 1 or without."""

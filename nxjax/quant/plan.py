@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError, Source
@@ -40,6 +40,7 @@ from nxjax.quant.pointwise import (
 )
 from nxjax.quant.products import is_product, match_product
 from nxjax.quant.scheme import Layered, Policy, Scheme, resolve_policy
+from nxjax.quant.spelled import magnitudes
 from nxjax.quant.subprograms import HOLDING, LOOPS
 from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import match_lookup
@@ -229,12 +230,13 @@ class _Planner:
         program, names = self._prepared(program, weights, prefix)
         view = WeightView(program, weights)
         plan = QuantPlan(program, names)
+        wide = magnitudes(program, view)
         taken: set[Equation] = set()
         starts: dict[Equation, FusedGroup] = {}
         for e in program.equations:
             if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
                 continue
-            group = self._group(plan, view, e)
+            group = self._group(plan, view, e, e in wide)
             if group is not None and not taken.intersection(group.equations):
                 # Computed where its last equation stands, when all its operands are there.
                 starts[group.equations[-1]] = group
@@ -253,10 +255,12 @@ class _Planner:
         program = fuse_patterns(program, weights, self.policy, names)
         return _alive(program), names
 
-    def _group(self, plan: QuantPlan, view: WeightView, e: Equation) -> FusedGroup | None:
+    def _group(self, plan: QuantPlan, view: WeightView, e: Equation, wide: bool) -> FusedGroup | None:
         scheme = resolve_policy(self.policy, e, plan.names)
         if scheme is None:
             return None
+        if wide and scheme.integer:
+            scheme = replace(scheme, activations=dtypes.int16)
         return match_product(view, e, scheme) or match_lookup(view, e, scheme) or match_pointwise(view, e, scheme)
 
     def _steps(

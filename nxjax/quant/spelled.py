@@ -164,3 +164,57 @@ def _differs(view: WeightView, a: Atom, axis: int) -> bool:
         return a.type.shape[axis] != 1
     dims = e.params["broadcast_dimensions"]
     return axis in dims and e.inputs[0].type.shape[dims.index(axis)] != 1
+
+
+# What a square passes on its way to the root: nothing that changes how its sizes compare.
+_ON_THE_WAY: Final = frozenset((
+    "add", "reduce_sum", "mul", "div", "max", "reshape", "transpose", "broadcast_in_dim", "slice", "concatenate",
+))  # fmt: skip
+
+
+def magnitudes(program: Program, view: WeightView) -> set[Equation]:
+    """The equations of every sqrt(a * a + b * b): squares have twice the decibels of the values, and 8 bits have not.
+
+    >>> from nxjax.trace.stage import stage
+    >>> p = stage(lambda x, y: [jnp.sqrt(x * x + y * y)], [jnp.ones(2).type, jnp.ones(2).type], "f")
+    >>> sorted(e.op.name for e in magnitudes(p, WeightView(p, [False, False])))
+    ['add', 'mul', 'mul', 'sqrt']
+    """
+    found: set[Equation] = set()
+    for e in program.equations:
+        if e.op.name == "sqrt" and not view.is_weight(e.inputs[0]):
+            path = _squares(view, e.inputs[0])
+            found |= {e, *path} if path else set()
+    return found
+
+
+def _squares(view: WeightView, a: Atom) -> set[Equation] | None:
+    """The equations from squares to ``a``, if nothing else is in it but numbers."""
+    e = view.producer.get(a) if isinstance(a, Var) else None
+    if e is None or not view.is_float(a):
+        return None
+    if is_square(view, e):
+        return {e}
+    if e.op.name not in _ON_THE_WAY:
+        return None
+    active = [x for x in e.inputs if not view.is_weight(x)]
+    if (e.op.name == "mul" and len(active) > 1) or (e.op.name == "div" and e.inputs[0] not in active):
+        return None
+    path = {e}
+    for x in active:
+        more = _squares(view, x)
+        if more is None:
+            return None
+        path |= more
+    return path
+
+
+def is_square(view: WeightView, e: Equation) -> bool:
+    """Whether ``e`` is x * x."""
+    twice: dict[str, Callable[[], bool]] = {
+        "mul": lambda: e.inputs[0] is e.inputs[1],
+        "square": lambda: True,
+        "integer_pow": lambda: e.params["y"] == 2,
+        "pow": lambda: view.number(e.inputs[1]) == 2,
+    }
+    return e.op.name in twice and twice[e.op.name]()
