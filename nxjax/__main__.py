@@ -3,14 +3,23 @@
 
 from __future__ import annotations
 
+import importlib
 import secrets
 import sys
 from collections.abc import Sequence
+from typing import Any, Final
 
 import nxjax
 from nxjax.commands.command import Parser, command
 from nxjax.display import pages
 from nxjax.errors import NxError
+
+# Commands of a room of their own, which is imported only if they are asked for.
+_COMMANDS: Final = {"generate": "nxjax.generation.command", "doctor": "nxjax.doctor.command"}
+
+
+def _command(name: str) -> Any:
+    return importlib.import_module(_COMMANDS[name])
 
 
 @command
@@ -40,26 +49,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     generate_parser = commands.add_parser("generate", help="generates text and prints each token as it is made")
     doctor_parser = commands.add_parser("doctor", help="what each chip makes of a model's file")
     given = sys.argv[1:] if arguments is None else arguments
-    if "generate" in given[:1]:
-        from nxjax.generation import command
-
-        command.arguments(generate_parser)
-    if "doctor" in given[:1]:
-        from nxjax.doctor import command as doctor
-
-        doctor.arguments(doctor_parser)
+    for name, its in (("generate", generate_parser), ("doctor", doctor_parser)):
+        if name in given[:1]:
+            _command(name).arguments(its)
     options = parser.parse_args(arguments)
 
     if options.version:
         print(nxjax.__version__)
-    elif options.command == "generate":
-        from nxjax.generation import command
-
-        return command.run(options)
-    elif options.command == "doctor":
-        from nxjax.doctor import command as doctor
-
-        return doctor.run(options)
+    elif options.command in _COMMANDS:
+        return _command(options.command).run(options)
     elif options.command == "cache":
         from nxjax.backends import cache
 

@@ -11,8 +11,8 @@ import warnings
 from pathlib import Path
 
 from nxjax.backends.evidence import plain
-from nxjax.doctor.diagnosis import STATES, TargetDiagnosis
 from nxjax.doctor.examine import doctor
+from nxjax.doctor.findings import STATES, TargetDiagnosis
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 
 WRONG = 2

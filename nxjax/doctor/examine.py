@@ -20,8 +20,9 @@ from nxjax.deploy.trace import BoundFunction, Subject, stored_inputs
 from nxjax.display.progress import bars
 from nxjax.doctor import model as models
 from nxjax.doctor import rewrites, samples
-from nxjax.doctor.diagnosis import POOR, Diagnosis, Fix, TargetDiagnosis, decibels
+from nxjax.doctor.diagnosis import Diagnosis
 from nxjax.doctor.divergence import STEPS, first_divergence, leaves
+from nxjax.doctor.findings import POOR, Fix, TargetDiagnosis, decibels
 from nxjax.doctor.model import Model
 from nxjax.doctor.samples import Samples
 from nxjax.errors import NxError, ParameterError
@@ -31,6 +32,7 @@ from nxjax.lower.npu.memory import plan
 from nxjax.quant.comparison import compare
 from nxjax.quant.function import quantize
 from nxjax.trace import dtypes
+from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program, Var
 from nxjax.transforms.inline import inlined
@@ -49,7 +51,7 @@ _FILE: Final = "as in the file"
 @entry
 def doctor(
     model: Callable[..., Any] | str | Path,
-    *args: Any,
+    *args: PyTree,
     targets: str | Sequence[str] = "usual",
     data: str | Path | Mapping[str, Any] | Iterable[Any] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,

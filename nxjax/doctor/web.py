@@ -15,7 +15,7 @@ from typing import Final
 from nxjax.deploy.report import Report
 from nxjax.display import page as parts
 from nxjax.display.page import escape
-from nxjax.doctor.diagnosis import POOR, STATES, Diagnosis, TargetDiagnosis, decibels, seconds
+from nxjax.doctor.findings import POOR, STATES, Found, TargetDiagnosis, decibels, seconds
 from nxjax.doctor.picture import PictureNode, svg
 from nxjax.doctor.style import SCRIPT, STYLE
 from nxjax.quant.comparison import LayerDifference
@@ -25,7 +25,7 @@ Cell = str | tuple[str, float | str]
 _MOST_ROWS: Final = 2000
 
 
-def page(found: Diagnosis) -> str:
+def page(found: Found) -> str:
     """The whole page."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -39,7 +39,7 @@ def page(found: Diagnosis) -> str:
     )
 
 
-def summary(found: Diagnosis) -> str:
+def summary(found: Found) -> str:
     """What a notebook shows."""
     rows = [(t.target, STATES[t.state], t.placement, decibels(t.sqnr), t.label, t.time) for t in found.targets]
     return parts.page(
@@ -53,12 +53,12 @@ def summary(found: Diagnosis) -> str:
     )
 
 
-def _header(found: Diagnosis) -> str:
+def _header(found: Found) -> str:
     taken = sum(t.state == "all" for t in found.targets)
     partly = sum(t.state == "part" for t in found.targets)
     unknown = sum(t.state == "unknown" for t in found.targets)
     rest = len(found.targets) - taken - partly - unknown
-    tiles = [(taken, "take it", "all"), (partly, "take a part", "part"), (unknown, "nobody says", "unknown")]
+    tiles = [(taken, "take it", "all"), (partly, "take a part", "part"), (unknown, "unknown", "unknown")]
     tiles += [(rest, "do not", "refused")]
     shown = "".join(f'<div class="tile {kind}"><b>{n}</b><span>{words}</span></div>' for n, words, kind in tiles if n)
     notes = "".join(f"<li>{escape(n)}</li>" for n in found.notes)
@@ -70,7 +70,7 @@ def _header(found: Diagnosis) -> str:
     )
 
 
-def _targets(found: Diagnosis) -> str:
+def _targets(found: Found) -> str:
     head = ["target", "verdict", "ops on the chip", "MACs on the chip", "dB", "verified", "file", "memory", "time"]
     metric = any(t.scores is not None for t in found.targets)
     head += ["metric"] if metric else []
@@ -146,7 +146,7 @@ def _bytes(n: float) -> str:
     return f"{n:.0f} B"
 
 
-def _layers(found: Diagnosis) -> str:
+def _layers(found: Found) -> str:
     if not found.layers:
         return ""
     rows: list[list[Cell]] = [

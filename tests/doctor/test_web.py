@@ -12,8 +12,9 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.deploy.report import Report
-from nxjax.doctor.diagnosis import Diagnosis, Fix, TargetDiagnosis, seconds
+from nxjax.doctor.diagnosis import Diagnosis
 from nxjax.doctor.divergence import Divergence
+from nxjax.doctor.findings import Fix, TargetDiagnosis, seconds
 from nxjax.doctor.picture import MOST, PictureNode, svg
 from nxjax.doctor.style import SCRIPT
 from nxjax.lower.placement import Placement
