@@ -4,7 +4,8 @@
   as in every norm;
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
-- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt, of 2 a product; a known base makes an exponential;
+- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt, of 2 a product; a known base makes an
+  exponential;
 - logaddexp(x, 0) is softplus;
 - exp(x) / sum(exp(x)) is softmax, and other functions are what `spelled` finds them to be;
 - mean(x * x) - mean(x) ** 2 is the mean of (x - mean(x)) ** 2, which loses no digits.
