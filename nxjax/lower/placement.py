@@ -69,11 +69,18 @@ class Placement:
 @final
 @dataclass(frozen=True)
 class Figure:
-    """A quantity, its unit, and who says so."""
+    """A quantity, its unit, and who says so.
+
+    >>> print(Figure(2571404.0, "cycles", "vendor-estimate"))
+    2.5714e+06 cycles (vendor-estimate)
+    """
 
     value: float
     unit: str
     basis: Basis
+
+    def __str__(self) -> str:
+        return f"{self.value:.6g} {self.unit} ({self.basis})"
 
 
 @final
@@ -129,4 +136,4 @@ class Cost(Mapping[str, Figure]):
         return len(self.figures)
 
     def __str__(self) -> str:
-        return "\n".join(f"{name}: {f.value:.6g} {f.unit} ({f.basis})" for name, f in self.figures.items())
+        return "\n".join(f"{name}: {f}" for name, f in self.figures.items())
