@@ -21,7 +21,7 @@ from nxjax.display.progress import bars
 from nxjax.doctor import model as models
 from nxjax.doctor import rewrites, samples
 from nxjax.doctor.diagnosis import Diagnosis
-from nxjax.doctor.divergence import STEPS, first_divergence, leaves
+from nxjax.doctor.divergence import STEPS, Divergence, first_divergence, leaves
 from nxjax.doctor.findings import POOR, Fix, TargetDiagnosis, decibels
 from nxjax.doctor.model import Model
 from nxjax.doctor.samples import Samples
@@ -162,6 +162,7 @@ class _Examination:
         self._functions: dict[str, Callable[..., Any] | NxError] = {}
         self._wanted: list[Any] | None = None
         self._arenas: dict[str, int] = {}
+        self._divergences: dict[Any, Divergence | None] = {}
 
     def of(
         self, names: Sequence[str], progress: bool | None, report: Callable[[TargetDiagnosis], None] | None
@@ -317,12 +318,19 @@ class _Examination:
         if t.state == "failed" and t.deviation is None and not artifact.evidence:
             t.unsought = "no run counts"
             return
+        # What ran for another target too, with the same results, need not be searched again.
+        off = t.deviation.short if t.deviation is not None else t.said
+        key = (t.runs_on, t.policy, off, tuple(r.op for r in artifact.report.rows))
+        if key in self._divergences:
+            t.divergence = self._divergences[key]
+            return
         stored = stored_inputs(subject.inputs, [np.asarray(x) for x in self.data.calls[0]])
         try:
             t.divergence = first_divergence(target, subject.form, stored, dict(made.settings))
         except NxError as error:
             t.unsought = _line(error)
             return
+        self._divergences[key] = t.divergence
         if t.divergence is None:
             t.unsought = "every part that was cut out agrees on the first sample"
 

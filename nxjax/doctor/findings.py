@@ -180,7 +180,7 @@ class TargetDiagnosis:
         }
 
 
-class Found(Protocol):
+class PageContent(Protocol):
     """What a page shows: see `nxjax.doctor.diagnosis`."""
 
     model: str

@@ -15,7 +15,7 @@ from typing import Final
 from nxjax.deploy.report import Report
 from nxjax.display import page as parts
 from nxjax.display.page import escape
-from nxjax.doctor.findings import POOR, STATES, Found, TargetDiagnosis, decibels, seconds
+from nxjax.doctor.findings import POOR, STATES, PageContent, TargetDiagnosis, decibels, seconds
 from nxjax.doctor.picture import PictureNode, svg
 from nxjax.doctor.style import SCRIPT, STYLE
 from nxjax.quant.comparison import LayerDifference
@@ -25,7 +25,7 @@ Cell = str | tuple[str, float | str]
 _MOST_ROWS: Final = 2000
 
 
-def page(found: Found) -> str:
+def page(found: PageContent) -> str:
     """The whole page."""
     digest = base64.b64encode(hashlib.sha256(SCRIPT.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
@@ -39,7 +39,7 @@ def page(found: Found) -> str:
     )
 
 
-def summary(found: Found) -> str:
+def summary(found: PageContent) -> str:
     """What a notebook shows."""
     rows = [(t.target, STATES[t.state], t.placement, decibels(t.sqnr), t.label, t.time) for t in found.targets]
     return parts.page(
@@ -53,7 +53,7 @@ def summary(found: Found) -> str:
     )
 
 
-def _header(found: Found) -> str:
+def _header(found: PageContent) -> str:
     taken = sum(t.state == "all" for t in found.targets)
     partly = sum(t.state == "part" for t in found.targets)
     unknown = sum(t.state == "unknown" for t in found.targets)
@@ -70,7 +70,7 @@ def _header(found: Found) -> str:
     )
 
 
-def _targets(found: Found) -> str:
+def _targets(found: PageContent) -> str:
     head = ["target", "verdict", "ops on the chip", "MACs on the chip", "dB", "verified", "file", "memory", "time"]
     metric = any(t.scores is not None for t in found.targets)
     head += ["metric"] if metric else []
@@ -146,7 +146,7 @@ def _bytes(n: float) -> str:
     return f"{n:.0f} B"
 
 
-def _layers(found: Found) -> str:
+def _layers(found: PageContent) -> str:
     if not found.layers:
         return ""
     rows: list[list[Cell]] = [
