@@ -40,6 +40,8 @@ from nxjax.transforms.inline import inlined
 # Samples that results are compared on, and how long that may take.
 _MEASURED: Final = 4
 _PATIENCE: Final = 30.0
+# So many multiply-accumulates are not run by our own model of an NPU.
+SLOW: Final = 100_000_000
 # Below so many decibels, wider activations are tried; above so many, a rewrite may cost some.
 _WIDER: Final = 20.0
 _ENOUGH: Final = 30.0
@@ -253,7 +255,10 @@ class _Examination:
             bound = BoundFunction(fun, call, {}, ())
             subject = bound.subject(target, "integer", UNROLL)
             settings = calibrated(target, fun, bound, options)
-            artifact = built(target, bound, subject, settings, False, True, lambda _: None)
+            macs = sum(r.macs for r in target.placed(subject.form)) if isinstance(subject.form, NpuGraph) else 0
+            # Our own model of an array of cores takes minutes for a large network.
+            slow = macs > SLOW and target.available()[0] == "own-model"
+            artifact = built(target, bound, subject, settings, False, not slow, lambda _: None)
         except Exception as error:  # vendors' tools have no class of errors in common
             t.state = "refused" if isinstance(error, NxError) else "failed"
             t.said = _line(error)
@@ -264,12 +269,10 @@ class _Examination:
             except Exception:  # the first error has said it
                 pass
             return None
-        t.report, t.runs_on, t.deviation, t.others = (
-            artifact.report,
-            artifact.runs_on,
-            artifact.deviation,
-            artifact.others,
-        )
+        t.report, t.runs_on = artifact.report, "" if slow else artifact.runs_on
+        t.deviation, t.others = artifact.deviation, artifact.others
+        if slow:
+            t.said = f"not run here: the model of the chip takes minutes for {macs / 1e6:,.0f} million MACs"
         t.files = {name: len(data) for name, data in artifact.files.items()}
         t.edges = _edges(subject.form)
         if isinstance(subject.form, NpuGraph):
@@ -288,7 +291,7 @@ class _Examination:
         blamed = [r for r in artifact.evidence if r.act in ("failed", "refused")]
         if any(r.gave for r in blamed):
             t.state, t.said = "wrong", blamed[0].answer or blamed[0].tool
-        elif artifact.runs_on and artifact.deviation is None and blamed:
+        elif t.runs_on and artifact.deviation is None and blamed:
             t.state, t.said = "failed", f"{blamed[-1].tool}: {blamed[-1].answer}"
         elif report.host or (report.rows and report.on_npu == len(report.rows)):
             t.state = "all"
@@ -309,7 +312,7 @@ class _Examination:
     def _diverges(self, t: TargetDiagnosis, target: Target[Any], made: _Made) -> None:
         """Look for the first op that leaves the reference, if any does."""
         artifact, subject = made.artifact, made.subject
-        if not artifact.runs_on:
+        if not t.runs_on:
             t.unsought = "nothing here runs it"
             return
         if t.deviation is not None and not leaves(t.deviation):

@@ -23,12 +23,13 @@ _WIDEST: Final = 34
 @final
 @dataclass(frozen=True)
 class PictureNode:
-    """One op: what it is called, what runs it ("chip", "host", "unknown"), what else is to be known, and a mark."""
+    """One op: what it is called, what runs it ("chip", "host", "unknown"), its tip, a mark, its multiply-accumulates."""
 
     op: str
     device: str
     tip: str = ""
     marked: bool = False
+    macs: int = 0
 
 
 def svg(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> str:
@@ -71,16 +72,18 @@ def svg(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> str:
 
 
 def _label(nodes: Sequence[PictureNode], group: Sequence[int]) -> str:
-    """The ops of a box, the most frequent first."""
+    """The ops of a box, those that multiply most first."""
     if len(group) == 1:
         return _cut(nodes[group[0]].op, _WIDEST)
     counts = Counter(nodes[i].op for i in group)
-    words = [f"{_cut(op, 18)}{f' x{n}' if n > 1 else ''}" for op, n in counts.most_common()]
+    macs = {op: sum(nodes[i].macs for i in group if nodes[i].op == op) for op in counts}
+    order = sorted(counts.items(), key=lambda row: (-macs[row[0]], -row[1]))
+    words = [f"{_cut(op, 18)}{f' x{n}' if n > 1 else ''}" for op, n in order]
     text = ""
     for i, word in enumerate(words):
         longer = f"{text}, {word}" if text else word
         if text and len(longer) > _WIDEST:
-            return f"{text}, {sum(counts.values()) - sum(n for _, n in counts.most_common(i))} more"
+            return f"{text}, {sum(counts.values()) - sum(n for _, n in order[:i])} more"
         text = longer
     return text
 

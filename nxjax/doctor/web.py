@@ -242,7 +242,7 @@ def _graph(t: TargetDiagnosis) -> str:
     kind = lambda device: device if device in ("host", "unknown") else "chip"
     at = t.divergence.index if t.divergence is not None and t.divergence.count == len(rows) else -1
     nodes = [
-        PictureNode(r.op, kind(r.device), " ".join(filter(None, (r.op, r.name, r.device, r.reason))), i == at)
+        PictureNode(r.op, kind(r.device), " ".join(filter(None, (r.op, r.name, r.device, r.reason))), i == at, r.macs)
         for i, r in enumerate(rows)
     ]
     inside = all(j < len(rows) for _, j in t.edges)

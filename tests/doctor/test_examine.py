@@ -187,6 +187,15 @@ def test_who_agrees_is_not_searched():
     assert examined("nobody")["nobody"].unsought == "nothing here runs it"
 
 
+def test_a_slow_model_of_a_chip_does_not_run_a_large_network(monkeypatch):
+    from nxjax.doctor import examine
+
+    monkeypatch.setattr(examine, "SLOW", 100)
+    t = examined("chip")["chip"]
+    assert t.state == "all" and not t.runs_on and not t.measured and t.deviation is None
+    assert t.said.startswith("not run here") and t.label == "emitted" and t.sqnr > 20
+
+
 def test_what_is_refused_and_how_it_could_be_written():
     t = examined("lacking")["lacking"]
     assert t.refused == [("erf", "no erf here", "write it otherwise", 1)]
