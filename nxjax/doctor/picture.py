@@ -23,7 +23,7 @@ _WIDEST: Final = 34
 @final
 @dataclass(frozen=True)
 class PictureNode:
-    """One op: what it is called, what runs it ("chip", "host", "unknown"), its tip, a mark, its multiply-accumulates."""
+    """One op: its name, what runs it ("chip", "host", "unknown"), its tip, a mark, its multiply-accumulates."""
 
     op: str
     device: str
