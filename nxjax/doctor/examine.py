@@ -31,7 +31,7 @@ from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import plan
 from nxjax.quant.comparison import compare
 from nxjax.quant.function import quantize
-from nxjax.trace import dtypes
+from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import PyTree
 from nxjax.trace.boundary import entry
 from nxjax.trace.program import Program, Var
@@ -436,7 +436,7 @@ def _better(new: TargetDiagnosis, old: TargetDiagnosis) -> bool:
 
 
 def _flat(y: Any) -> list[Any]:
-    return [np.asarray(x) for x in (y if isinstance(y, tuple) else (y,))]
+    return [np.asarray(x) for x in tree.leaves(y)]
 
 
 def _line(error: BaseException) -> str:

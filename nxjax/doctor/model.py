@@ -178,8 +178,8 @@ def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
     first = [ModelInput(k, np.dtype(v.dtype), v.shape, np.asarray(v)) for k, v in state.items()]
 
     def flat(*xs: Any) -> Any:
-        after, y = f(dict(zip(state, xs, strict=False)), *xs[len(state) :])
-        return (*(after[k] for k in state), *(y if isinstance(y, tuple) else (y,)))
+        after, *ys = f(dict(zip(state, xs, strict=False)), *xs[len(state) :])
+        return (*(after[k] for k in state), *tree.leaves(ys))
 
     def plain(*xs: Any) -> Any:
         return f(*xs)

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -49,6 +50,15 @@ def test_any_format_without_a_line_of_python(folder, capsys, file):
     # A line for each target as soon as it is there.
     told = [line.split(":")[0] for line in err.splitlines() if line.endswith(" s)")]
     assert told == ["tflite", "edgetpu"]
+
+
+@pytest.mark.parametrize("name", ["eval", "train"])
+def test_an_exported_program_of_pytorch(capsys, name):
+    file = Path(__file__).parents[1] / "interop" / "torch" / "files" / f"{name}.pt2"
+    status, out, err = run(capsys, file, "--targets", "tflite,stablehlo", "--policy", "float32", "--json")
+    found = json.loads(out)
+    assert status in (0, 1), err
+    assert found["targets"][1]["files"] and found["targets"][1]["sqnr"] in ("inf", pytest.approx(120, abs=60))
 
 
 def test_a_quantized_file_stays_on_its_grids(folder, capsys):

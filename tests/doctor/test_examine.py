@@ -273,6 +273,13 @@ def test_layers_are_those_of_compare():
     assert all(r.sqnr > 20 for r in found.layers)
 
 
+def test_results_of_any_structure():
+    both = lambda x: {"a": nx.nn.relu(x), "b": [x * 2, x.sum()]}
+    x = jnp.asarray(RNG.normal(size=(2, 3)).astype(np.float32))
+    t = nx.deploy.doctor(both, x, targets="chip", progress=False)["chip"]
+    assert t.state == "all" and t.sqnr > 20
+
+
 def test_targets_are_named():
     assert set(usual()) < set(registry.names()) and "ethos-u55" in usual() and "ethos-u55-32" not in usual()
     assert [t.target for t in nx.deploy.doctor(net, PARAMS, IMAGE, targets="chip, liar,chip").targets] == [
