@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -206,8 +205,3 @@ def _module(path: Path, shapes: Mapping[str, Shape]) -> Model:
 
     plain.__name__ = path.stem
     return Model(path.name, plain, inputs)
-
-
-def elements(model: Model) -> int:
-    """How many elements its inputs have."""
-    return sum(math.prod(x.shape) for x in model.inputs)
