@@ -64,8 +64,10 @@ def of_results(
         ]
         totals = totals or [[0.0, 0.0] for _ in pairs]
         for total, (x, q) in zip(totals, pairs, strict=True):
-            total[0] += float(np.sum(x**2))
-            total[1] += float(np.sum((q - x) ** 2))
+            # Infinities that are results say nothing about steps.
+            real = np.isfinite(x)
+            total[0] += float(np.sum(x[real] ** 2))
+            total[1] += float(np.sum((q[real] - x[real]) ** 2))
     return [sqnr(*total) for total in totals]
 
 

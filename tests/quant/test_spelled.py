@@ -97,3 +97,22 @@ def test_the_gradient_is_that_of_the_function():
     q = nx.quantize(hard, calibrate=[(X,)])
     mine, exact = nx.grad(lambda x: q(x).sum())(X), nx.grad(lambda x: hard(x).sum())(X)
     assert float(abs(mine - exact).mean()) < 0.1
+
+
+def test_roots_of_sums_of_squares_have_16_bits_on_the_way():
+    """Squares of values over 40 dB are over 80, and 8 bits are 48."""
+    near = jnp.exp(X)
+    f = lambda x: jnp.sqrt((x * x) + jnp.square(x[::-1]))
+    x, q = np.asarray(f(near)), np.asarray(nx.quantize(f, calibrate=[(near,)], observer="minmax")(near))
+    small = x < np.median(x)
+    plan = (made := nx.quantize(f, calibrate=[(near,)])).plan(made.traced(near))
+    assert {g.dtype.name for g in plan.groups() if g.equations[0].op.name in ("mul", "square", "add", "sqrt")} == {
+        "int16"
+    }
+    assert abs(q - x)[small].max() < 2 * (x.max() / 255)
+
+
+def test_a_root_of_something_else_stays_in_8_bits():
+    f = lambda x: jnp.sqrt(jnp.exp(x) + x * x)
+    q = nx.quantize(f, calibrate=[(X,)])
+    assert {g.dtype.name for g in q.plan(q.traced(X)).groups()} == {"int8"}
