@@ -29,7 +29,7 @@ SHARES: Final = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
 Metric = Callable[[Callable[..., Any]], float]
 
 
-class Candidate(NamedTuple):
+class WideCandidate(NamedTuple):
     """A layer that can leave 8 bits; ``lost`` is the noise that it adds, as a share of its signal."""
 
     name: str
@@ -91,7 +91,9 @@ def policy_for(
     return best, ranges
 
 
-def _chosen(ranked: Sequence[Candidate], share: float, room: float, wide: str | None) -> dict[str, Scheme | str | None]:
+def _chosen(
+    ranked: Sequence[WideCandidate], share: float, room: float, wide: str | None
+) -> dict[str, Scheme | str | None]:
     """The answers for the worst ``share`` of all layers; products as far as there is ``room`` for them."""
     chosen: dict[str, Scheme | str | None] = {}
     for c in ranked[: max(1, round(share * len(ranked)))]:
@@ -111,14 +113,14 @@ def _ranked(
     ranges: Mapping[str, Range],
     args: tuple[Any, ...],
     plan: QuantPlan,
-) -> list[Candidate]:
+) -> list[WideCandidate]:
     """Layers by the noise that each adds to that of its operands, the worst first."""
     power = lambda db: 10 ** (-db / 10)
     lost = {
         layer.name: power(layer.after) - power(layer.before)
         for layer in results.by_layer(fun, policy, params, ranges, args)
     }
-    found: list[Candidate] = []
+    found: list[WideCandidate] = []
     for step in plan.steps:
         if isinstance(step, FusedGroup) and not step.moves:
             name = plan.layer(step)
@@ -126,10 +128,10 @@ def _ranked(
             if isinstance(step, TableFunction) and step.function not in SIXTEEN:
                 # Its pieces would be no better: it is rounded once.
                 continue
-            found.append(Candidate(name, lost.get(name, 0.0), macs(step), parts))
+            found.append(WideCandidate(name, lost.get(name, 0.0), macs(step), parts))
         elif isinstance(step, Inner):
             for inner in step.plans:
-                found += [Candidate(inner.layer(g), 0.0, macs(g), ()) for g in inner.groups() if not g.moves]
+                found += [WideCandidate(inner.layer(g), 0.0, macs(g), ()) for g in inner.groups() if not g.moves]
     return sorted(found, key=lambda c: -c.lost)
 
 

@@ -4,8 +4,8 @@
   as in every norm;
 - ``where(x >= 0, x, a * x)``, ``maximum(x, 0) + a * minimum(x, 0)`` and ``maximum(x, a * x)`` are leaky_relu where the
   slope is a number, and prelu where it is a weight;
-- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt, of 2 a product; a known base makes an
-  exponential;
+- a known power is a table, of 0.5 and -0.5 those of sqrt and 1 / sqrt, of 2 a product;
+- a known base makes an exponential;
 - logaddexp(x, 0) is softplus;
 - exp(x) / sum(exp(x)) is softmax, and other functions are what `spelled` finds them to be;
 - mean(x * x) - mean(x) ** 2 is the mean of (x - mean(x)) ** 2, which loses no digits.
@@ -22,22 +22,23 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import integer_pow, mul, rsqrt, sqrt, square, sub
+from nxjax.ops.arithmetic import add, div, integer_pow, mul, rsqrt, sqrt, square, sub
 from nxjax.ops.composite_activation import leaky_relu, softplus
 from nxjax.ops.composite_softmax import softmax
-from nxjax.ops.elementary import exp
+from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup, GridWalk
 from nxjax.quant.scheme import Policy, resolve_policy
-from nxjax.quant.spelled import Spelled, is_square, softmax_of, spelled
+from nxjax.quant.spelled import SpelledFunction, is_square, softmax_of, spelled
 from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 SPREADING: Final = frozenset(("broadcast_in_dim", "reshape"))
@@ -81,10 +82,10 @@ class _Speller:
     def program(self) -> Program:
         p = self.source
         changed = False
-        whole: dict[Equation, Spelled] | None = None
+        whole: dict[Equation, SpelledFunction] | None = None
         for e in p.equations:
             found = False
-            if e.op.name in _ENDS and self._tables(e):
+            if e.op in _ENDS and self._tables(e):
                 whole = spelled(p, self.view) if whole is None else whole
                 found = self._whole(e, whole.get(e))
             found = found or self._found(e)
@@ -120,7 +121,7 @@ class _Speller:
         scheme = resolve_policy(self.policy, e, self.names)
         return scheme is not None and scheme.integer and scheme.activations == dtypes.int8
 
-    def _whole(self, e: Equation, found: Spelled | None) -> bool:
+    def _whole(self, e: Equation, found: SpelledFunction | None) -> bool:
         """``e`` as the op that `spelled` found it to be."""
         if found is None:
             return False
@@ -263,14 +264,14 @@ class _Speller:
     def _mean(self, a: Atom) -> Equation | None:
         """The sum of which ``a`` is the mean, if it is one; with dimensions of size 1 or without."""
         e = self.view.made_by(a, "div", "mul")
-        for y, other in () if e is None else (e.inputs, e.inputs[::-1])[: 1 if e.op.name == "div" else 2]:
+        for y, other in () if e is None else (e.inputs, e.inputs[::-1]):
             number = self.view.number(other)
             total = self.view.made_by(self._shaped(y), "reduce_sum")
             if not number or total is None:
                 continue
             count = math.prod(total.inputs[0].type.shape[i] for i in total.params["axes"])
             assert e is not None
-            if abs((number if e.op.name == "div" else 1 / number) - count) <= 1e-6 * count:
+            if abs((number if e.op in _QUOTIENTS else 1 / number) - count) <= 1e-6 * count:
                 return total
         return None
 
@@ -351,8 +352,9 @@ class _Speller:
         return None
 
 
+_QUOTIENTS: Final[frozenset[Op]] = frozenset((div,))
 # Where functions of one value end, as `spelled` finds them.
-_ENDS: Final = frozenset(("mul", "div", "add", "sub", "log", "log1p", "integer_pow", "select_n", "neg"))
+_ENDS: Final[frozenset[Op]] = frozenset((mul, div, add, sub, log, log1p, integer_pow, select_n))
 # What may be spelled out; and whether chips have tables of functions for it.
 _SPELLED: Final[dict[str, Callable[[_Speller, Equation, bool], bool]]] = {
     "div": _Speller.quotient,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError, Source
+from nxjax.ops.arithmetic import add
 from nxjax.ops.base import Elementwise
 from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
@@ -65,6 +66,9 @@ LONGEST: Final = 512
 MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
 # The same for a mask before it is added to values that differ among themselves.
 ADDED: Final = 64.0
+SHIFTS: Final[frozenset[Op]] = frozenset((add,))
+# Extreme elements stay extreme ones, though each result depends on all.
+MONOTONE: Final[frozenset[Op]] = frozenset((softmax,))
 # What looks for the extreme elements of its operand.
 EXTREMES: Final = frozenset(("reduce_max", "reduce_min", "argmax", "argmin", "sort", "top_k", "cummax", "cummin"))
 # Beyond these operands, results of 8 bits stay as they are: by less than half a step of the grid of [0, 1) or [-1, 1).
@@ -472,7 +476,7 @@ class _Sites:
             return SATURATED.get(group.function, everywhere) if group.dtype == dtypes.int8 else everywhere
         if isinstance(group, GridKeeping) and group.activations[0] is v:
             return self.plan.bounds.get(group.output, everywhere)
-        if isinstance(group, QuantBinary) and group.equations[0].op.name == "add":
+        if isinstance(group, QuantBinary) and group.equations[0].op in SHIFTS:
             other = self.view.other(group.equations[0], v)
             shift = None if other is None else self.view.number(other)
             if shift is not None:
@@ -545,7 +549,7 @@ class _Sites:
 
 def _goes_on(e: Equation) -> bool:
     """Whether extreme elements of operands are those of the result."""
-    return isinstance(e.op, Elementwise) or keeps_grid(e) or e.op.name in UNIFIES or e.op is softmax
+    return isinstance(e.op, Elementwise) or keeps_grid(e) or e.op.name in UNIFIES or e.op in MONOTONE
 
 
 def _axis_before(e: Equation, axis: int | None, a: Atom) -> int | None:

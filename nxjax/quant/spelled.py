@@ -6,14 +6,18 @@ op is becomes that op: ``x * clip(x + 3, 0, 6) / 6`` is hard_swish, with one rou
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
+from nxjax.ops.arithmetic import add, div, integer_pow, max, mul, pow, sqrt, square
 from nxjax.ops.base import Elementwise
 from nxjax.ops.composite_activation import gelu, hard_swish, softplus
 from nxjax.ops.elementary import logistic, tanh
+from nxjax.ops.reduce import reduce_sum
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.view import WeightView
 from nxjax.trace.core import Op
 from nxjax.trace.program import Atom, Equation, Program, Var
@@ -26,7 +30,7 @@ CLOSE: Final = 2e-5
 BACK: Final = 14
 
 
-class Spelled(NamedTuple):
+class SpelledFunction(NamedTuple):
     """An op of ``x`` that an equation's result is; with ``product``, the result is x times it."""
 
     op: Op
@@ -63,11 +67,11 @@ class _Behind(NamedTuple):
     depths: tuple[int, ...]
 
 
-def spelled(program: Program, view: WeightView) -> dict[Equation, Spelled]:
+def spelled(program: Program, view: WeightView) -> dict[Equation, SpelledFunction]:
     """The equations whose result is a known function of one value, made by two equations or more."""
     behind: dict[Var, _Behind] = {}
     known = _known()
-    found: dict[Equation, Spelled] = {}
+    found: dict[Equation, SpelledFunction] = {}
     table = np.stack([k.values for k in known])
     for e in program.equations:
         if not isinstance(e.op, Elementwise) or e.op.multi or e.effect or e.op.nested:
@@ -85,7 +89,7 @@ def spelled(program: Program, view: WeightView) -> dict[Equation, Spelled]:
             off = np.abs(values - table) / (1 + np.abs(table))
             best = int(off.max(1).argmin())
             if off[best].max() <= CLOSE:
-                found[e] = Spelled(known[best].op, known[best].params, x, known[best].product)
+                found[e] = SpelledFunction(known[best].op, known[best].params, x, known[best].product)
                 break
     return found
 
@@ -113,7 +117,7 @@ def _evaluated(e: Equation, view: WeightView, behind: dict[Var, _Behind]) -> _Be
             rows.append(o.values[[o.sources.index(v) for v in shared]])
         else:
             rows.append(np.full((len(shared), len(POINTS)), o, a.type.dtype))
-    depths = [1 + max(o.depths[o.sources.index(v)] for o in places) for v in shared]
+    depths = [1 + builtins.max(o.depths[o.sources.index(v)] for o in places) for v in shared]
     call: Callable[..., Any] = e.op.eval
     with np.errstate(all="ignore"):
         values = np.asarray(call(*rows, **e.params))
@@ -167,9 +171,12 @@ def _differs(view: WeightView, a: Atom, axis: int) -> bool:
 
 
 # What a square passes on its way to the root: nothing that changes how its sizes compare.
-_ON_THE_WAY: Final = frozenset((
-    "add", "reduce_sum", "mul", "div", "max", "reshape", "transpose", "broadcast_in_dim", "slice", "concatenate",
-))  # fmt: skip
+_ON_THE_WAY: Final[frozenset[Op]] = frozenset((add, reduce_sum, mul, div, max, reshape, transpose, broadcast_in_dim))
+
+
+_SCALING: Final[frozenset[Op]] = frozenset((mul, div))
+_EITHER: Final[frozenset[Op]] = frozenset((mul,))
+_ROOTS: Final[frozenset[Op]] = frozenset((sqrt,))
 
 
 def magnitudes(program: Program, view: WeightView) -> set[Equation]:
@@ -182,7 +189,7 @@ def magnitudes(program: Program, view: WeightView) -> set[Equation]:
     """
     found: set[Equation] = set()
     for e in program.equations:
-        if e.op.name == "sqrt" and not view.is_weight(e.inputs[0]):
+        if e.op in _ROOTS and not view.is_weight(e.inputs[0]):
             path = _squares(view, e.inputs[0])
             found |= {e, *path} if path else set()
     return found
@@ -195,10 +202,10 @@ def _squares(view: WeightView, a: Atom) -> set[Equation] | None:
         return None
     if is_square(view, e):
         return {e}
-    if e.op.name not in _ON_THE_WAY:
+    if e.op not in _ON_THE_WAY:
         return None
     active = [x for x in e.inputs if not view.is_weight(x)]
-    if (e.op.name == "mul" and len(active) > 1) or (e.op.name == "div" and e.inputs[0] not in active):
+    if e.op in _SCALING and active != [e.inputs[0]] and (e.op not in _EITHER or len(active) > 1):
         return None
     path = {e}
     for x in active:
@@ -211,10 +218,13 @@ def _squares(view: WeightView, a: Atom) -> set[Equation] | None:
 
 def is_square(view: WeightView, e: Equation) -> bool:
     """Whether ``e`` is x * x."""
-    twice: dict[str, Callable[[], bool]] = {
-        "mul": lambda: e.inputs[0] is e.inputs[1],
-        "square": lambda: True,
-        "integer_pow": lambda: e.params["y"] == 2,
-        "pow": lambda: view.number(e.inputs[1]) == 2,
-    }
-    return e.op.name in twice and twice[e.op.name]()
+    found = _SQUARES.get(e.op)
+    return found is not None and found(view, e)
+
+
+_SQUARES: Final[dict[Op, Callable[[WeightView, Equation], bool]]] = {
+    mul: lambda view, e: e.inputs[0] is e.inputs[1],
+    square: lambda view, e: True,
+    integer_pow: lambda view, e: e.params["y"] == 2,
+    pow: lambda view, e: view.number(e.inputs[1]) == 2,
+}
