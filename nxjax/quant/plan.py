@@ -74,7 +74,6 @@ EXTREMES: Final = frozenset(("reduce_max", "reduce_min", "argmax", "argmin", "so
 # Beyond these operands, results of 8 bits stay as they are: by less than half a step of the grid of [0, 1) or [-1, 1).
 SATURATED: Final = {
     "hard_swish": (-3.0, math.inf),
-    "gelu": (-4.0, math.inf),
     "logistic": (-6.3, 6.3),
     "tanh": (-2.8, 2.8),
 }
