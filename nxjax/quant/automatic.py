@@ -59,7 +59,7 @@ def policy_for(
     """
     if not data:
         raise ParameterError('quantize: "auto" needs data', expected="calibrate=, an iterable of argument tuples")
-    base = preset("int8")
+    base = Layered(preset("int8"), {})
     calibrated = calibration.run(fun, base, data, observer, params, progress)
     ranges = dict(calibrated.ranges)
     measured = calibrated.measured
