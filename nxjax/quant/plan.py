@@ -453,8 +453,7 @@ class _Sites:
                 self._bounded(v, readers.get(v, []))
             if e.op.name in EXTREMES or (_goes_on(e) and not self.plan.extreme.isdisjoint(e.outputs)):
                 self.plan.extreme.update(a for a in e.inputs if isinstance(a, Var))
-        for v in self.plan.program.inputs:
-            self._bounded(v, readers.get(v, []))
+        # Inputs are left alone: onto a grid without negative numbers, relu would be done before the chip has begun.
 
     def _bounded(self, v: Var, readers: Sequence[FusedGroup | None]) -> None:
         """Mark ``v`` if all who read it make the same of every value beyond some bound."""

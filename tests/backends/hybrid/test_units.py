@@ -175,7 +175,8 @@ def test_a_large_region_is_compared_too_and_the_plan_says_with_what(lies, monkey
     def f(p, x):
         with nx.named_scope("wide"):
             y = nx.nn.relu(x @ p["w"])
-        return y[:, :3].sum(0)
+        # No sum: LiteRT's goes through float32, and is a step off where that decides the rounding.
+        return y[:, :3].max(0)
 
     q = nx.quantize(f, "int8", calibrate=[(p, x)])
     assert trying.BY_NUMPY < 256 * 512 * 256
