@@ -25,7 +25,7 @@ from nxjax.doctor.divergence import STEPS, Divergence, first_divergence, leaves
 from nxjax.doctor.findings import POOR, Fix, TargetDiagnosis, decibels
 from nxjax.doctor.model import Model
 from nxjax.doctor.samples import Samples
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import ExecutionError, NxError, ParameterError
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import plan
@@ -260,8 +260,10 @@ class _Examination:
             slow = macs > SLOW and target.available()[0] == "own-model"
             artifact = built(target, bound, subject, settings, False, not slow, lambda _: None)
         except Exception as error:  # vendors' tools have no class of errors in common
-            t.state = "refused" if isinstance(error, NxError) else "failed"
-            t.said = _line(error)
+            # Behind what an adapter did not mean to raise stands what it was.
+            fault = error.__cause__ if isinstance(error, ExecutionError) else None
+            t.state = "refused" if isinstance(error, NxError) and fault is None else "failed"
+            t.said = _line(error if not isinstance(fault, Exception) else fault)
             try:
                 t.report = explain(fun, target=t.target, constants=(), progress=False, **options)(*call)
                 # What each op is refused for says more than the first error.
