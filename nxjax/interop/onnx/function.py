@@ -217,6 +217,7 @@ def from_onnx(
     constants: Mapping[str, Any] | None = None,
     closed: bool = False,
     seed: int = 0,
+    trusted: bool = False,
 ) -> OnnxFunction:
     """An ONNX model as a function of its parameters and of arrays: ``y = f(f.params, x)``.
 
@@ -233,6 +234,8 @@ def from_onnx(
         constants: values of inputs that the function does not take then.
         closed: the function holds the parameters itself: ``y = f(x)``.
         seed: of what random operators without a seed of their own draw.
+        trusted: tensors may lie in any file, also outside of the model's folder. Caches of downloads may need it, whose
+            folders hold links.
 
     Returns:
         the function, with ``params``, ``inputs`` and ``outputs``. Arguments may also be given by their names.
@@ -273,7 +276,7 @@ def from_onnx(
             ) from None
     graph, elements = without_elements(data)
     proto = parsed(graph)
-    reader = ModelReader(folder, elements)
+    reader = ModelReader(folder, elements, trusted)
     try:
         read = reader.model(proto)
     except RecursionError as e:

@@ -180,8 +180,11 @@ class ModelReader:
         stripped: numbers of the tensors in the graph whose elements are not in the protocol buffer.
     """
 
-    def __init__(self, folder: Path | None, elements: Mapping[int, NDArray] | None = None) -> None:
-        self._folder = folder
+    def __init__(
+        self, folder: Path | None, elements: Mapping[int, NDArray] | None = None, anywhere: bool = False
+    ) -> None:
+        # `anywhere`: tensors may lie outside the folder.
+        self._folder, self._anywhere = folder, anywhere
         # Bytes of tensors that are not in the protocol buffer, by their number in the graph.
         self._elements = elements or {}
         self.stripped = frozenset(self._elements)
@@ -283,14 +286,17 @@ class ModelReader:
         try:
             path = (base / location).resolve()
             offset = int(entries.get("offset", "0"))
-            found = base in path.parents and path.is_file()
+            found = path.is_file()
         except (ValueError, OSError, RuntimeError) as e:
             # Names that are too long, and links in a ring.
             raise invalid("a tensor's place is none", f"{location[:100]}: {e}") from e
-        if not found:
+        if base not in path.parents and not self._anywhere:
             raise InvalidFileError(
-                "from_onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}"
-            )
+                "from_onnx: a tensor lies outside the folder", got=location, expected=f"a file in {base}",
+                fix="trusted=True, if you know where the model comes from",
+            )  # fmt: skip
+        if not found:
+            raise invalid("the file of a tensor is not there", path)
         if path not in self._files:
             self._files[path] = mapped(path)
         return self._viewed(t, dtype, shape, self._files[path], offset)

@@ -391,12 +391,30 @@ def test_tensors_in_another_file_are_mapped(tmp_path: Path):
     np.testing.assert_allclose(f(f.params, X), X @ W, rtol=1e-5)
     with pytest.raises(InvalidFileError, match="outside the file"):
         nx.interop.from_onnx(path.read_bytes())
-    for location, error in (("../w.bin", "outside the folder"), ("none.bin", "outside the folder")):
+    for location, error in (("../w.bin", "outside the folder"), ("none.bin", "is not there")):
         moved = onnx.load(path, load_external_data=False)
         moved.graph.initializer[0].external_data[0].value = location
         path.write_bytes(moved.SerializeToString())
         with pytest.raises(InvalidFileError, match=error):
             nx.interop.from_onnx(path)
+
+
+def test_a_trusted_model_may_have_tensors_anywhere(tmp_path: Path):
+    """As a cache of downloads has them: links to files that are named by what is in them."""
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "snapshot").mkdir()
+    made = model([node("MatMul", "x w", "y")], [info("x", ["n", 4])], [info("y", ["n", 3])], {"w": W})
+    onnx.save(made, tmp_path / "blobs" / "a", save_as_external_data=True, location="w.bin", size_threshold=0)
+    for name, file in (("net.onnx", "a"), ("w.bin", "w.bin")):
+        (tmp_path / "snapshot" / name).symlink_to(tmp_path / "blobs" / file)
+    path = tmp_path / "snapshot" / "net.onnx"
+    with pytest.raises(InvalidFileError, match="trusted=True"):
+        nx.interop.from_onnx(path)
+    f = nx.interop.from_onnx(path, trusted=True)
+    np.testing.assert_allclose(f(f.params, X), X @ W, rtol=1e-5)
+    f.save(tmp_path / "tuned.onnx")
+    tuned = nx.interop.from_onnx(tmp_path / "tuned.onnx")
+    np.testing.assert_array_equal(tuned.params["w"], W)
 
 
 def test_texts_of_numbers_and_numbers_of_texts():
