@@ -156,12 +156,17 @@ def readonly(data: NDArray) -> NDArray:
     A read-only view is no guarantee: its base may be writable, its owner may make it writable again, and a mapped file
     changes when another process writes to it.
     """
+    return data if unchanging(data) and data.flags.aligned else np.array(data, order="C")
+
+
+def unchanging(data: NDArray) -> bool:
+    """Whether nothing can write to the memory of ``data``."""
     owner: Any = data
     while isinstance(owner, np.ndarray) and not owner.flags.writeable:
         owner = owner.base  # pyright: ignore[reportUnknownMemberType]
     while type(owner) is memoryview:
         owner = owner.obj
-    return data if type(owner) in UNCHANGING and data.flags.aligned else np.array(data, order="C")
+    return type(owner) in UNCHANGING
 
 
 def readonly_view(data: NDArray) -> NDArray:

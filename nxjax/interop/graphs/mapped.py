@@ -18,7 +18,8 @@ import numpy as np
 
 from nxjax.errors import InvalidFileError
 from nxjax.files import safe_io
-from nxjax.trace.array import UNCHANGING
+from nxjax.trace.array import UNCHANGING, DeviceArray, readonly, readonly_view, unchanging, wrap
+from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 
@@ -75,6 +76,31 @@ def mapped(path: Path) -> NDArray:
     [49, 50, 51]
     """
     return np.frombuffer(mapped_file(path), np.uint8)
+
+
+@final
+class UnalignedTensor:
+    """Elements that lie in a file where no element of their dtype may: copied when something reads them."""
+
+    def __init__(self, data: NDArray) -> None:
+        self._data = data
+
+    def to_numpy(self) -> NDArray:
+        if not self._data.flags.aligned:
+            self._data = readonly_view(np.array(self._data, order="C"))
+        return self._data
+
+
+def held(data: NDArray) -> DeviceArray:
+    """An array of a file, which nothing writes to, as an array of nxjax: no element is read.
+
+    >>> piece = np.frombuffer(b"_" + np.arange(3, dtype=np.float32).tobytes(), np.uint8)[1:]
+    >>> held(piece.view(np.float32)).tolist()
+    [0.0, 1.0, 2.0]
+    """
+    if data.flags.aligned or not unchanging(data):
+        return wrap(readonly(data))
+    return DeviceArray(None, ArrayType(data.shape, data.dtype), UnalignedTensor(data))
 
 
 @final

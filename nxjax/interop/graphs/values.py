@@ -13,9 +13,10 @@ import numpy as np
 
 from nxjax import custom_jvp, jvp
 from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
+from nxjax.interop.graphs.mapped import held
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
-from nxjax.trace.array import DeviceArray, readonly, wrap
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
 
@@ -63,7 +64,7 @@ def value(x: Any) -> Any:
         return x
     if x.dtype not in dtypes.NUMERIC:
         raise Refused("arrays cannot have this element type", got=x.dtype)
-    return wrap(readonly(x))
+    return held(x)
 
 
 def constant(x: Any) -> Any:

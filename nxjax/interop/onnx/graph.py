@@ -311,7 +311,7 @@ class ModelReader:
         if bits < 8:
             held = package().TensorProto(data_type=t.data_type, dims=shape, raw_data=piece.tobytes())
             return np.asarray(package().numpy_helper.to_array(held))
-        # Elements that are not aligned are copied once, where they become an array.
+        # Elements that are not aligned are copied once, when something reads them.
         return piece.view(dtype).reshape(shape)
 
     def _dense(self, t: Any) -> NDArray:

@@ -350,6 +350,22 @@ def test_elements_that_are_not_aligned_are_copied_once(tmp_path: Path):
         np.testing.assert_array_equal(f.params[name], w)
 
 
+@pytest.mark.parametrize("name", ["w", "ww", "www", "wwww"])
+def test_a_tensor_is_read_when_it_is_used_wherever_it_lies_in_the_file(name: str, tmp_path: Path):
+    """The bytes of a tensor begin at any place of a protocol buffer, here at one behind its name."""
+    w = RNG.normal(size=(64, 32)).astype(np.float32)
+    file = model([node("MatMul", f"x {name}", "y")], ("x", 1, ["n", 64]), ("y", 1, ["n", 32]), {name: w})
+    (tmp_path / "net.onnx").write_bytes(file.SerializeToString())
+    f = nx.interop.from_onnx(tmp_path / "net.onnx")
+    raw = f._model.graph.initializers[name]  # pyright: ignore[reportPrivateUsage]
+    held: Any = f.params[name]
+    assert mapped(raw) and (mapped(held) if raw.flags.aligned else held._data is None)
+    x = RNG.normal(size=(3, 64)).astype(np.float32)
+    np.testing.assert_allclose(nx.jit(f)(f.params, x), x @ w, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(held, w)
+    assert np.asarray(held).flags.aligned and not np.asarray(held).flags.writeable
+
+
 def test_what_is_no_protocol_buffer_is_left_to_its_reader():
     file = model([node("Abs", "x", "y")], ("x", 1, [2]), ("y", 1, [2]), {"w": np.zeros((64, 64), np.float32)})
     data = file.SerializeToString()
