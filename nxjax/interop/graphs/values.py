@@ -93,7 +93,7 @@ def applied(
     except NxError as error:
         told = f"{door}: {_shown(node, xs)}: {error.what}"
         raise type(error)(told, got=error.got, expected=error.expected) from error
-    except (KeyError, IndexError, ValueError, TypeError, AttributeError, OverflowError, AssertionError) as error:
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
         raise ProgramError(
             f"{door}: {kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"
         ) from error

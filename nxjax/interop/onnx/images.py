@@ -113,7 +113,7 @@ def _resize(
     along = [a % x.ndim for a in axes] if axes is not None else list(range(x.ndim))
     if sizes is not None and np.size(sizes):
         wanted = [int(s) for s in ints(sizes)]
-        each = [m / x.shape[a] for m, a in zip(wanted, along, strict=True)]
+        each = [m / x.shape[a] if x.shape[a] else 1.0 for m, a in zip(wanted, along, strict=True)]
         if keep_aspect_ratio_policy != "stretch":
             one = (min if keep_aspect_ratio_policy == "not_larger" else max)(each)
             each = [one] * len(each)

@@ -8,7 +8,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.errors import DtypeError, InvalidFileError, LoweringError, ParameterError, ProgramError, ShapeError
+from nxjax.errors import DtypeError, InvalidFileError, LoweringError, NxError, ParameterError, ProgramError, ShapeError
 from nxjax.transforms.inline import inlined
 
 onnx: Any = pytest.importorskip("onnx")
@@ -548,3 +548,27 @@ def test_equations_are_in_the_scopes_of_their_nodes():
     # A node without a name goes by its result's.
     assert {e.scope for e in found} == {"body/dense", "y"}
     assert found[-1].op.name == "max" and found[-1].scope == "y"
+
+
+def test_operators_that_divide_by_zero_are_errors():
+    image = np.ones((1, 4, 4, 4), np.float32)
+    for wrong in (
+        node("MaxPool", "x", "y", kernel_shape=[2, 2], strides=[0, 0]),
+        node("Conv", "x x", "y", strides=[0, 0], auto_pad="SAME_UPPER"),
+        node("DepthToSpace", "x", "y", blocksize=0),
+    ):
+        f = nx.interop.from_onnx(model([wrong], [info("x", None)], [info("y", None)]).SerializeToString())
+        with pytest.raises(NxError, match=wrong.op_type):
+            f(f.params, image)
+
+
+def test_an_empty_batch_is_resized():
+    f = nx.interop.from_onnx(
+        model(
+            [helper.make_node("Resize", ["x", "", "", "s"], ["y"], mode="linear")],
+            [info("x", ["n", 2, 3, 3])],
+            [info("y", None)],
+            {"s": np.array([0, 2, 5, 5])},
+        ).SerializeToString()
+    )
+    assert f({}, np.zeros((0, 2, 3, 3), np.float32)).shape == (0, 2, 5, 5)
