@@ -350,7 +350,8 @@ def _group_query(
         places = jnp.minimum(at if positions is None else positions, cos.shape[0] - 1)
         q, k = (_rotated(x, places, cos, sin, bool(rotary_interleaved)) for x in (q, k))
     if past:
-        room = past + steps
+        # A past longer than what is used of it is a buffer, and stays as long.
+        room = max(past, int(number(*needed("GroupQueryAttention", total))))
         rows, heads = jnp.arange(batch)[:, None, None], jnp.arange(kv_num_heads)[None, :, None]
         spot = (rows, heads, at[:, None, :])
         grown = lambda old, new: jnp.pad(old, ((0, 0), (0, 0), (0, room - past), (0, 0))).at[spot].set(new)

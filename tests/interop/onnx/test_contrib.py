@@ -230,3 +230,27 @@ def test_standard_operators(kind: str, inputs: list[Any], attributes: dict[str, 
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
     (expected,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, given)
     np.testing.assert_allclose(nx.interop.from_onnx(model, closed=True)(*given.values()), expected, 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize(("total", "rows"), [(6, 16), (17, 17)])
+def test_a_past_that_is_a_buffer_keeps_its_length(total: int, rows: int):
+    """One that is full grows by the new steps, as in ONNX Runtime."""
+    arrays = [floats(1, 1, 32), floats(1, 1, 16), floats(1, 1, 16), floats(1, 1, 16, 16), floats(1, 1, 16, 16)]
+    arrays += [np.array([total - 1], np.int32), np.array(total, np.int32)]
+    code = helper.np_dtype_to_tensor_dtype
+    names = [f"x{i}" for i in range(len(arrays))]
+    ports = [helper.make_tensor_value_info(k, code(x.dtype), x.shape) for k, x in zip(names, arrays, strict=True)]
+    out = [helper.make_empty_tensor_value_info(k) for k in "ykv"]
+    node = helper.make_node("GroupQueryAttention", names, [*"ykv"], domain="com.microsoft", num_heads=2, kv_num_heads=1)
+    model = helper.make_model(
+        helper.make_graph([node], "g", ports, out),
+        opset_imports=[helper.make_opsetid("", 21), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=10,
+    )
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    expected = session.run(None, dict(zip(names, arrays, strict=True)))
+    y, k, v = nx.interop.from_onnx(model.SerializeToString())({}, *arrays)
+    assert k.shape == v.shape == expected[1].shape == (1, 1, rows, 16)
+    np.testing.assert_allclose(y, expected[0], rtol=1e-4, atol=1e-5)
+    for mine, other in ((k, expected[1]), (v, expected[2])):
+        np.testing.assert_allclose(mine[:, :, :total], other[:, :, :total], rtol=1e-5)
