@@ -34,6 +34,8 @@ from nxjax.trace.types import ArrayType
 
 # How deep bodies of operators may lie in one another.
 DEPTH: Final = 32
+# Operators that one walk does in such bodies.
+_WRITTEN: Final = 1 << 17
 
 
 @final
@@ -141,7 +143,7 @@ class OnnxWalker:
 
     def __init__(self, model: OnnxFile, seed: int = 0) -> None:
         self.model, self.seed, self.draws = model, seed, 0
-        self._depth = 0
+        self._depth = self._written = 0
 
     def run(self, xs: Sequence[Any], params: Mapping[str, Any]) -> list[Any]:
         scope = OnnxScope(self, self.model.graph)
@@ -188,6 +190,9 @@ class OnnxWalker:
         body = self.model.functions.get(node.kind) or schema_body(node, xs)
         if body is None:
             raise Refused(f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node)
+        self._written += len(body.nodes)
+        if self._written > _WRITTEN:
+            raise invalid(f"functions that come to more than {_WRITTEN} operators", node)
         filled = _filled(body, {**body.defaults, **node.attributes})
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1

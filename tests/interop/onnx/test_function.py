@@ -572,3 +572,14 @@ def test_an_empty_batch_is_resized():
         ).SerializeToString()
     )
     assert f({}, np.zeros((0, 2, 3, 3), np.float32)).shape == (0, 2, 5, 5)
+
+
+def test_functions_that_multiply_are_an_error():
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    calls = lambda i: [node(f"F{i}", a, b, domain="mine") for a, b in (("a", "t"), ("t", "b"))]
+    functions = [helper.make_function("mine", f"F{i}", ["a"], ["b"], calls(i + 1), sets) for i in range(25)]
+    functions.append(helper.make_function("mine", "F25", ["a"], ["b"], [node("Relu", "a", "b")], sets))
+    many = model([node("F0", "x", "y", domain="mine")], [info("x", [2])], [info("y", [2])], functions=functions)
+    f = nx.interop.from_onnx(many.SerializeToString(), constants={"x": np.ones(2, np.float32)})
+    with pytest.raises(InvalidFileError, match="come to more than"):
+        f({})
