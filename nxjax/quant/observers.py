@@ -133,7 +133,7 @@ class ByData(_Histogram):
     squared error than finer steps save.
 
     >>> counts = np.zeros(256, int)
-    >>> counts[:32], counts[-1] = 1000, 1
+    >>> counts[:32], counts[-1] = 2000, 1
     >>> ByData().clipped((-2.0, 2.0), counts)
     (-0.25, 0.25)
     >>> counts[-1] = 100
@@ -214,7 +214,7 @@ class MSE(_Histogram):
     Sung et al. 2015, "Resiliency of deep neural networks under quantization"; searched over the bins.
 
     >>> counts = np.zeros(256, int)
-    >>> counts[:32], counts[-1] = 1000, 1
+    >>> counts[:32], counts[-1] = 2000, 1
     >>> low, high = MSE(levels=4).clipped((-2.0, 2.0), counts)
     >>> high < 2.0
     True
