@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -67,7 +67,7 @@ class OnnxFunction(ImportedFunction):
         self.inputs = tuple(p for p in ports if p.name not in constants)
         self.outputs = graph.outputs
         self.metadata: dict[str, str] = dict(model.metadata)
-        fixed = _fixed(graph)
+        fixed = _fixed(graph, model.functions)
         self._stored = _stored_parameters(graph)
         self._on_grids = _on_grids(graph)
         self.params = {
@@ -166,15 +166,59 @@ def _known(what: str, given: Collection[str], known: Collection[str]) -> None:
             )
 
 
-def _fixed(graph: OnnxGraph) -> set[str]:
-    """Names of stored tensors whose elements some rule takes as numbers, or that say a grid."""
+# What these give does not depend on elements.
+_OF_SHAPES: Final = frozenset(("Shape", "Size"))
+
+
+def _fixed(graph: OnnxGraph, functions: Mapping[str, OnnxGraph]) -> set[str]:
+    """Names of stored tensors that say a grid, or whose elements a rule takes as numbers, as they are or computed."""
+    in_functions: dict[str, frozenset[int]] = {}
+    for kind in functions:
+        _inputs_numbers(kind, functions, in_functions)
+    says = {
+        name
+        for n in _every_node(graph)
+        if n.kind in RULES
+        for i, name in enumerate(n.inputs)
+        if i in RULES[n.kind].grids
+    }
+    return says | _numbers(graph, in_functions, {p.name for p in graph.inputs})
+
+
+def _inputs_numbers(kind: str, functions: Mapping[str, OnnxGraph], found: dict[str, frozenset[int]]) -> frozenset[int]:
+    """Places of inputs whose elements the body of a function takes as numbers."""
+    if kind not in found:
+        found[kind] = frozenset()  # for one that calls itself
+        body = functions[kind]
+        for n in _every_node(body):
+            if n.kind in functions:
+                _inputs_numbers(n.kind, functions, found)
+        names = _numbers(body, found, set())
+        found[kind] = frozenset(i for i, p in enumerate(body.inputs) if p.name in names)
+    return found[kind]
+
+
+def _numbers(graph: OnnxGraph, in_functions: Mapping[str, frozenset[int]], of_arguments: set[str]) -> set[str]:
+    """Names of values that a rule takes as numbers, and of what these are computed from, if that is no argument."""
+    nodes = [*_every_node(graph)]
     found: set[str] = set()
-    for n in graph.nodes:
-        known = RULES[n.kind].known | RULES[n.kind].grids if n.kind in RULES else ()
-        found.update(name for i, name in enumerate(n.inputs) if i in known)
-        for inner in inside(n):
-            found |= _fixed(inner)
+    for n in nodes:
+        at = in_functions.get(n.kind) or (RULES[n.kind].known if n.kind in RULES else ())
+        found.update(name for i, name in enumerate(n.inputs) if i in at)
+        if inside(n) or (n.kind not in _OF_SHAPES and not of_arguments.isdisjoint(n.inputs)):
+            of_arguments.update(n.outputs, *([p.name for p in inner.inputs] for inner in inside(n)))
+    for n in reversed(nodes):
+        if n.kind not in _OF_SHAPES and not (found - of_arguments).isdisjoint(n.outputs):
+            found.update(n.inputs)
     return found
+
+
+def _every_node(graph: OnnxGraph) -> Iterator[OnnxNode]:
+    """The nodes of a graph, each before those in it."""
+    for n in graph.nodes:
+        yield n
+        for inner in inside(n):
+            yield from _every_node(inner)
 
 
 def _on_grids(graph: OnnxGraph) -> bool:

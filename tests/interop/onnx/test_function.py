@@ -583,3 +583,35 @@ def test_functions_that_multiply_are_an_error():
     f = nx.interop.from_onnx(many.SerializeToString(), constants={"x": np.ones(2, np.float32)})
     with pytest.raises(InvalidFileError, match="come to more than"):
         f({})
+
+
+def test_what_numbers_that_a_rule_takes_are_computed_from_is_no_parameter():
+    """PyTorch's exporter writes the scales of Resize as two constants and their Concat."""
+    ports = [info("x", ["n", 1, 2, 2])], [info("y", None)]
+    stored = {
+        "one": np.ones(2, np.float32),
+        "two": np.full(2, 2, np.float32),
+        "w": np.full((1, 1, 1, 1), 3, np.float32),
+    }
+    nodes = [
+        node("Concat", "one two", "s", axis=0),
+        node("Mul", "x w", "h"),
+        helper.make_node("Resize", ["h", "", "s"], ["y"]),
+    ]
+    twice = helper.make_function(
+        "mine",
+        "Up",
+        ["a", "b"],
+        ["c"],
+        [node("Add", "b b", "s"), helper.make_node("Resize", ["a", "", "s"], ["c"])],
+        [helper.make_opsetid("", 21)],
+    )
+    half = {"half": np.array([0.5, 0.5, 1, 1], np.float32), "w": stored["w"]}
+    x = np.ones((1, 1, 2, 2), np.float32)
+    for file in (
+        model(nodes, *ports, stored),
+        model([node("Mul", "x w", "h"), node("Up", "h half", "y", domain="mine")], *ports, half, functions=[twice]),
+    ):
+        f = nx.interop.from_onnx(file.SerializeToString())
+        assert list(f.params) == ["w"]
+        np.testing.assert_array_equal(nx.jit(f)(f.params, x), np.full((1, 1, 4, 4), 3))
