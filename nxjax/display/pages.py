@@ -86,10 +86,12 @@ def explained(topic: str) -> str:
 
 
 def _speaking(word: str) -> list[str]:
-    """The three pages that say a word most, for their length: its place in a heading counts as ten in the text."""
+    """The three pages that say a word most, for the root of their length. Once in a heading counts as ten in the text."""
     whole = rf"(?<!\w){re.escape(word)}(?!\w)"
     told = {n: re.findall(rf"(^#.*)?{whole}", page(n), re.IGNORECASE | re.MULTILINE) for n in names()}
-    counts = {n: sum(10 if heading else 1 for heading in found) / len(page(n)) for n, found in told.items() if found}
+    counts = {
+        n: sum(10 if heading else 1 for heading in found) / len(page(n)) ** 0.5 for n, found in told.items() if found
+    }
     return sorted(counts, key=lambda n: (-counts[n], n))[:3]
 
 
