@@ -86,7 +86,7 @@ def explained(topic: str) -> str:
 
 
 def _speaking(word: str) -> list[str]:
-    """The three pages that say a word most, for the root of their length. One in a heading counts as ten in the text."""
+    """The three pages that say a word most, for the root of their length. A heading counts as ten times the text."""
     whole = rf"(?<!\w){re.escape(word)}(?!\w)"
     told = {n: re.findall(rf"(^#.*)?{whole}", page(n), re.IGNORECASE | re.MULTILINE) for n in names()}
     counts = {
