@@ -18,10 +18,11 @@ import numpy as np
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
+from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.lower import inline
 from nxjax.lower.cpu.tape import BranchStep, Buffer, CopyStep, Counter, Ref, RepeatStep, TapeStep, WhileStep
 from nxjax.lower.passes.turns import staged
-from nxjax.trace.program import Equation
+from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
 
@@ -57,12 +58,24 @@ def _carried(b: Builder, inits: Sequence[Any], types: Sequence[ArrayType]) -> li
     return places
 
 
-def _carry_on(b: Builder, values: Sequence[Any], places: Sequence[View]) -> None:
+def _results(b: Builder, program: Program, xs: Sequence[Any]) -> list[View]:
+    """The results of a body in memory. Each is claimed until all are there: what two are made of is made once."""
+    equation, found = b.equation, inline(b, program, xs)
+    b.equation = equation
+    for y in found:
+        b.claim(y, 1)
+    b.together([y for y in found if isinstance(y, Lazy)])
+    views = [b.view(y) for y in found]
+    for y in found:
+        b.drop(y)
+    return views
+
+
+def _carry_on(b: Builder, values: Sequence[View], places: Sequence[View]) -> None:
     """The next value of each carry to its place, when none of the old ones is read any more."""
     mine = {p.ref.buffer for p in places}
     ready: list[View] = []
-    for x, place in zip(values, places, strict=True):
-        view = b.view(x)
+    for view, place in zip(values, places, strict=True):
         if view.ref.buffer in mine and not (view.ref == place.ref and view.is_dense):
             # It is (a part of) another carry, which may be overwritten first.
             kept = b.new(ArrayType(view.shape, view.dtype))
@@ -91,10 +104,9 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     counter = Counter(loop.length)
     with _body(b) as steps:
         rows = [_row(s, counter, loop.reverse) for s in sequences]
-        after, ys = loop.results(inline(b, loop.body, [*consts, *carries, *rows]))
-        b.equation = e
+        after, ys = loop.results(_results(b, loop.body, [*consts, *carries, *rows]))
         for y, column in zip(ys, stacked, strict=True):
-            _write(b, b.view(y), _row(column, counter, loop.reverse))
+            _write(b, y, _row(column, counter, loop.reverse))
         _carry_on(b, after, carries)
     b.steps.append(RepeatStep(counter, steps, equation=e))
     return [*carries, *stacked]
@@ -118,13 +130,10 @@ def while_(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     carries = _carried(b, x.carry, loop.body.out_types)
     flag = View(Ref(Buffer(1, "temp")), (), (), np.dtype(np.bool_))
     with _body(b) as condition:
-        (more,) = inline(b, loop.condition, [*cond_consts, *carries])
-        b.equation = e
-        _write(b, b.view(more), flag)
+        (more,) = _results(b, loop.condition, [*cond_consts, *carries])
+        _write(b, more, flag)
     with _body(b) as steps:
-        out = inline(b, loop.body, [*consts, *carries])
-        b.equation = e
-        _carry_on(b, out, carries)
+        _carry_on(b, _results(b, loop.body, [*consts, *carries]), carries)
     b.steps.append(WhileStep(condition, flag.ref, steps, equation=e))
     return carries
 
@@ -138,10 +147,8 @@ def cond(b: Builder, e: Equation, which: Any, *xs: Any) -> Sequence[Any]:
     branches: list[list[TapeStep]] = []
     for branch in e.params["branches"]:
         with _body(b) as steps:
-            out = inline(b, branch, given)
-            b.equation = e
-            for y, place in zip(out, results, strict=True):
-                _write(b, b.view(y), place)
+            for y, place in zip(_results(b, branch, given), results, strict=True):
+                _write(b, y, place)
         branches.append(steps)
     b.steps.append(BranchStep(index.ref, branches, equation=e))
     return results

@@ -7,7 +7,7 @@ import nxjax as nx
 from nxjax.errors import ExecutionError
 from nxjax.experimental import io_callback
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import BranchStep, HostStep, RepeatStep, WhileStep, walk
+from nxjax.lower.cpu.tape import BranchStep, CallStep, HostStep, RepeatStep, WhileStep, walk
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -25,6 +25,24 @@ def test_loops_and_choices_are_steps():
     # A choice per element is a selection, a loop of one turn its body.
     assert BranchStep not in kinds(nx.vmap(lambda p, x: nx.lax.cond(p, nx.sin, nx.cos, x)), X[:, 0] > 3, X)
     assert RepeatStep not in kinds(lambda x: nx.lax.scan(lambda c, r: (c + r, c * r), x[0], x[:1]), X)
+
+
+def products(function, *args):
+    """How often a turn or a choice takes each product."""
+    hoisted, _ = nx.make_jaxpr(function)(*args).hoist_consts()
+    return sum(isinstance(s, CallStep) and type(s.kernel).__name__ == "Gemm" for s in walk(lower(hoisted).steps))
+
+
+def test_what_two_results_of_a_body_are_made_of_is_made_once():
+    w, c = np.ones((64, 64), np.float32), np.ones((32, 64), np.float32)
+
+    def body(c, _=None):
+        h = nx.numpy.tanh(c @ w)
+        return h, 1 - h * h
+
+    assert products(lambda c: nx.lax.scan(body, c, length=3), c) == 1
+    assert products(lambda c: nx.lax.while_loop(lambda s: s[1].sum() < 9, lambda s: body(s[0]), (c, c)), c) == 1
+    assert products(lambda p, c: nx.lax.cond(p, body, lambda c: (c, c), c), True, c) == 1
 
 
 @pytest.mark.parametrize("index", [-7, 0, 1, 2, 9])
