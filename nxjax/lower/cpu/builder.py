@@ -28,10 +28,12 @@ from nxjax.lower.cpu.lazy import (
     LazyLeaf,
     LazyProduct,
     LazyReduce,
+    Map,
     Scalar,
     Shaped,
     large_sources,
     moved,
+    pending,
     permutation,
     reshaped_strides,
 )
@@ -106,11 +108,19 @@ class Builder:
 
     def write(self, x: Any, target: View) -> None:
         """The value ``x`` into the memory that ``target`` names (of its shape): computed there, or copied."""
-        if isinstance(x, Lazy) and x.refs <= 1 and self._resolved(x) is None:
-            x.home = target
-        v = self.view(x)
-        if v is not target and target.size:
-            self.call(Move(v.shape, v.strides, target.strides, v.dtype.itemsize), [v], [target])
+        self.write_all([x], [target])
+
+    def write_all(self, xs: Sequence[Any], targets: Sequence[View]) -> None:
+        """Each value into the memory of its target; see `write` and `together`."""
+        for x, place in zip(xs, targets, strict=True):
+            if isinstance(x, Lazy) and x.refs <= 1 and self._resolved(x) is None:
+                x.home = place
+        if len(xs) > 1:
+            self.together([x for x in xs if isinstance(x, Lazy)])
+        for x, place in zip(xs, targets, strict=True):
+            v = self.view(x)
+            if v is not place and place.size:
+                self.call(Move(v.shape, v.strides, place.strides, v.dtype.itemsize), [v], [place])
 
     # --- values that are not computed yet ---
 
@@ -181,14 +191,21 @@ class Builder:
         return None
 
     def together(self, xs: Sequence[Any]) -> None:
-        """Compute values now; reductions of the same elements along the same axes by one kernel."""
-        groups: list[tuple[tuple[object, ...], set[object], list[Lazy]]] = []
+        """Compute values now; by one kernel reductions of the same elements along the same axes, and elementwise
+        values of one shape that are made of the same values which are not memory yet."""
+        groups: list[tuple[tuple[object, ...], set[Any], list[Lazy]]] = []
         for x in xs:
-            while isinstance(x, Shaped) and x.view is None:
-                x = x.args[0]
-            if not isinstance(x, LazyReduce) or x.view is not None or not x.size:
+            y = x
+            while isinstance(y, Shaped) and y.view is None:
+                y = y.args[0]
+            if y.view is not None or not y.size:
                 continue
-            key, sources = (x.args[0].shape, x.axes), large_sources(x)
+            if isinstance(y, LazyReduce):
+                x, key, sources = y, (y.args[0].shape, y.axes), large_sources(y)
+            elif isinstance(y, Map):
+                key, sources = (x.shape, y.order), pending(y)
+            else:
+                continue
             for known, of, group in groups:
                 if known == key and of & sources and x not in group:
                     of |= sources

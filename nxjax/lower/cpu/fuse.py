@@ -39,7 +39,7 @@ from nxjax.trace.dtypes import DType
 
 Places = tuple[Affine, ...]
 
-FEW: Final = 4  # repeated less often than this, a value is made again rather than stored
+FEW: Final = 4  # repeated less often than this, a value that is not very dear is made again rather than stored
 SMALL: Final = 8  # so many times smaller values are stored wherever they are needed again
 
 
@@ -192,7 +192,8 @@ class FusionPlan:
         used = self._used(at)
         inner = max(used, default=-1)
         again = math.prod([n for d, n in enumerate(self.sizes) if d not in used and d < inner])
-        if again >= FEW and self.weight(x) > knobs.FUSE_AGAIN():
+        most = knobs.FUSE_AGAIN()
+        if self.weight(x) > most and (again >= FEW or (again - 1) * self.weight(x) > FEW * most):
             raise Apart(x)
 
     def _reduce(self, x: LazyReduce, at: Places) -> int:

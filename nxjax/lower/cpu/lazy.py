@@ -233,6 +233,17 @@ def large_sources(x: LazyReduce) -> set[object]:
     return found
 
 
+def pending(x: Lazy) -> set[Lazy]:
+    """The ops and products below ``x`` that are not memory yet, and ``x``."""
+    found, todo = {x}, [x]
+    while todo:
+        for y in todo.pop().args:
+            if y.view is None and y not in found:
+                found.add(y)
+                todo.append(y)
+    return {y for y in found if y.own}
+
+
 def permutation(x: LazyIndex) -> tuple[int, ...] | None:
     """The operand's dimensions in the order of those of ``x``, if it only puts them in another order."""
     order = [-1] * len(x.shape)

@@ -77,6 +77,31 @@ def test_what_is_dear_and_needed_twice_is_stored():
     assert sum("tanh" in c.kernel.key for c in calls) == 1
 
 
+def test_values_made_of_the_same_values_are_one_kernel():
+    def step(s, _):
+        d = lambda s: jnp.stack([10 * (s[1] - s[0]), s[0] * (28 - s[2]) - s[1], s[0] * s[1] - 8 / 3 * s[2]])
+        k = d(s)
+        return s + 0.01 * d(s + 0.01 * k), None
+
+    (call,) = tape(lambda s: nx.lax.scan(step, s, None, length=3)[0], jnp.ones((3, 50))).calls()
+    assert len(call.outs) == 3
+
+    def both(x):
+        y = jnp.exp(x) * jnp.sin(x)
+        return nx.lax.scan(lambda c, _: ((c[1] * y, jnp.tanh(c[0]) + c[1] * y), None), (x, x), None, length=3)[0]
+
+    assert sum("tanh" in c.kernel.key for c in tape(both, X).calls()) == 1
+
+
+def test_a_dear_value_that_would_be_made_three_times_is_stored():
+    def force(x):
+        d = x[None] - x[:, None]
+        return (d / ((d * d).sum(-1) ** 1.3)[..., None]).sum(1)
+
+    calls = [c for c in tape(force, jnp.ones((40, 3))).calls() if "pow" in c.kernel.key]
+    assert len(calls) == 1 and "div" not in calls[0].kernel.key
+
+
 def test_epilogues_are_part_of_products():
     def f(x, w, b):
         return jnp.maximum(x @ w + b, 0)

@@ -24,10 +24,9 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         return (xs[0],)
     axis: int = e.params["dimension"]
     out = b.new(e.outputs[0].type)
-    at = 0
-    for x in xs:
-        b.write(x, part(out, _along(axis, at, len(out.shape)), x.shape))
-        at += x.shape[axis]
+    ends = itertools.accumulate(x.shape[axis] for x in xs)
+    places = [_along(axis, end - x.shape[axis], len(out.shape)) for x, end in zip(xs, ends, strict=True)]
+    b.write_all(xs, [part(out, place, x.shape) for x, place in zip(xs, places, strict=True)])
     return (out,)
 
 
