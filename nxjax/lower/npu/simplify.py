@@ -5,8 +5,11 @@ Holds the small clean-ups itself; layouts, patterns and fusions have files of th
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import replace
 from typing import Any, Final, Literal
+
+import numpy as np
 
 from nxjax.lower.npu.fuse import fused, settled
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -25,7 +28,7 @@ ROUNDS: Final = 8
 def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> NpuGraph:
     """The graph as targets want it; checked."""
     # Enlargements first: tidying runs the reshapes between two of them together.
-    graph = tidied(fixpoint(live(graph), enlarged))
+    graph = tidied(fixpoint(pooled(live(graph)), enlarged))
     graph = tidied(channels_last(graph))
     for _ in range(ROUNDS):
         before = len(graph.nodes)
@@ -38,7 +41,29 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> Np
     graph = tidied(with_bytes_on_grids(graph))
     if io == "integer":
         graph = with_integer_ends(graph)
-    return named(graph).check()
+    return named(pooled(graph)).check()
+
+
+def pooled(graph: NpuGraph) -> NpuGraph:
+    """Constants of one type and content are one tensor, as the weights are that all steps of a loop read.
+
+    Every format writes a tensor once, so this is what keeps a file from growing with the steps that are written out.
+
+    >>> x, a, b, y, z = (Tensor(name, (2,), "float32") for name in "xabyz")
+    >>> a.data, b.data = np.ones(2, np.float32), np.ones(2, np.float32)
+    >>> graph = pooled(NpuGraph("g", [x], [z], [Node("mul", (x, a), (y,)), Node("mul", (y, b), (z,))]))
+    >>> [t.name for t in graph.constants()]
+    ['a']
+    """
+    first: dict[Any, Tensor] = {}
+    taken: dict[Tensor, Tensor] = {}
+    for t in graph.constants():
+        assert t.data is not None
+        content = hashlib.blake2b(np.ascontiguousarray(t.data).tobytes(), digest_size=16).digest()
+        taken[t] = first.setdefault((t.shape, t.dtype, t.grid, content), t)
+    same = lambda t: None if t is None else taken.get(t, t)
+    nodes = [replace(n, inputs=tuple(map(same, n.inputs))) for n in graph.nodes]
+    return replace(graph, nodes=nodes, outputs=[taken.get(t, t) for t in graph.outputs])
 
 
 def tidied(graph: NpuGraph) -> NpuGraph:

@@ -64,7 +64,7 @@ def test_names_are_readable_and_unique():
     w = normal(4, 4)
 
     def f(x, y):
-        return nn.softmax(x @ w + normal(4)) @ w, jnp.where(y > 0, y, 2.0), lax.split(x, (1, 2), 1)[1]
+        return nn.softmax(x @ w + normal(4)) @ (w + 1), jnp.where(y > 0, y, 2.0), lax.split(x, (1, 2), 1)[1]
 
     g = graph_of(f, normal(2, 3, 4), X)
     assert [t.name for t in g.inputs] == ["input_0", "input_1"]

@@ -18,6 +18,7 @@ from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
+from nxjax.trace.types import Shape
 
 # A value of the format's package.
 Value = Any
@@ -51,6 +52,8 @@ class ChannelsFirst(ABC):
         self.natural: dict[Tensor, bool] = {}
         # What constants on a grid are called once they are taken off it -> the constants.
         self.taken: dict[Tensor, Tensor] = {}
+        # Weights by tensor and arrangement: several nodes, such as the steps of a loop, read the same.
+        self.kernels: dict[tuple[Tensor, Shape, Shape], Value] = {}
 
     @abstractmethod
     def reshaped(self, value: Value, shape: Sequence[int]) -> Value: ...
@@ -114,8 +117,11 @@ class ChannelsFirst(ABC):
             raise LoweringError(
                 f"{self.format}: weights that are not constant", got=w.name, fix="close over the weights"
             )
-        data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
-        return self.fixed(data, w.grid, None if w.grid is None or w.grid.axis is None else channel)
+        key = (w, tuple(permutation), tuple(shape))
+        if key not in self.kernels:
+            data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
+            self.kernels[key] = self.fixed(data, w.grid, None if w.grid is None or w.grid.axis is None else channel)
+        return self.kernels[key]
 
 
 def bias_of(node: Node) -> NDArray | None:

@@ -24,6 +24,7 @@ from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, bit_width, short_name
+from nxjax.trace.types import Shape
 
 # Types that a model's ends can have; NumPy has an own type for each.
 PORT_TYPES: Final = frozenset(
@@ -102,6 +103,7 @@ class OpenvinoNet(ChannelsFirst):
         self.ov: Any = package()
         self.op: Any = OpsetRecorder(self.ov.opset13)
         self.principal: str | None = None
+        self._constants: dict[tuple[str, Shape, bytes], Value] = {}
 
     def main(self, value: Value | None) -> None:
         """Say which operation stands for the node that is being written: the first one said does."""
@@ -123,8 +125,15 @@ class OpenvinoNet(ChannelsFirst):
         self.principal = None
 
     def constant(self, data: NDArray) -> Value:
-        """A constant of ``data``'s own type; four-bit integers are packed, bfloat16 is widened and converted back."""
+        """A constant of ``data``'s own type, one operation for all of equal content."""
         data = np.asarray(data, order="C")
+        key = (data.dtype.name, data.shape, data.tobytes())
+        if key not in self._constants:
+            self._constants[key] = self._constant(data)
+        return self._constants[key]
+
+    def _constant(self, data: NDArray) -> Value:
+        """Four-bit integers are packed, bfloat16 is widened and converted back."""
         dtype = data.dtype
         if dtype in (dtypes.int4, dtypes.uint4) and (data.ndim == 0 or math.prod(data.shape[1:]) % 2):
             # Rows that end inside a byte: the CPU plugin's 1x1 convolutions read them wrongly.
@@ -149,7 +158,7 @@ class OpenvinoNet(ChannelsFirst):
         return self.constant(np.asarray(x, np.float32).astype(like))
 
     def ints(self, xs: Sequence[int] | int) -> Value:
-        return self.op.constant(np.asarray(xs, np.int64))
+        return self.constant(np.asarray(xs, np.int64))
 
     def dequantize(self, stored: Value, grid: Grid, ndim: int, axis: int | None = None) -> Value:
         """Convert, Subtract (if there is a zero point), Multiply: real values of stored integers."""

@@ -5,6 +5,7 @@ Numbers tensors, packs constants and lays the model out; which operators say a n
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import numpy as np
@@ -53,12 +54,16 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     names = [unique(t.name, taken) for t in tensors]
     # Buffer 0 is the empty one, of everything that is not constant.
     buffers: list[dict[str, Any]] = [{}]
+    held: dict[bytes, int] = {}
     rows: list[dict[str, Any]] = []
     for t, name in zip(tensors, names, strict=True):
         buffer = 0
         if t.data is not None:
-            buffer = len(buffers)
-            buffers.append({"data": packed(t.data)})
+            # One buffer for equal bytes, whatever shapes and grids they are read under.
+            data = packed(t.data)
+            buffer = held.setdefault(hashlib.blake2b(data).digest(), len(buffers))
+            if buffer == len(buffers):
+                buffers.append({"data": data})
         rows.append(_tensor(t, name, buffer))
 
     codes: dict[tuple[str, int], int] = {}

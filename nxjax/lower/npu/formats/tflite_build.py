@@ -135,14 +135,14 @@ class TFLiteWriter:
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
         self.operations: list[TFLiteOperator] = []
-        self.shared: dict[tuple[str, Shape, bytes], Tensor] = {}
+        self.shared: dict[tuple[str, Shape, bytes, Grid | None], Tensor] = {}
         self.node: Node | None = None
 
     def emit(self, name: str, inputs: Sequence[Tensor | None], outputs: Sequence[Tensor], **options: Any) -> None:
         self.operations.append(TFLiteOperator(name, list(inputs), list(outputs), options, self.node))
 
     def constant(self, values: Any, dtype: DType = dtypes.int32, grid: Grid | None = None) -> Tensor:
-        """A constant of ours, such as a shape; equal ones without a grid are one tensor."""
+        """A constant of ours, such as a shape; equal ones are one tensor."""
         try:
             data = np.asarray(values, dtype)
         except OverflowError:
@@ -152,11 +152,10 @@ class TFLiteWriter:
                 expected=f"numbers of {dtypes.short_name(dtype)}",
                 source=self.node.source if self.node is not None else None,
             ) from None
-        key = (dtype.name, data.shape, data.tobytes())
-        found = self.shared.get(key) if grid is None else None
+        key = (dtype.name, data.shape, data.tobytes(), grid)
+        found = self.shared.get(key)
         if found is None:
-            found = Tensor(f"const_{len(self.shared)}", data.shape, dtype, grid, data)
-            self.shared[key if grid is None else (*key[:2], key[2] + str(grid).encode())] = found
+            found = self.shared[key] = Tensor(f"const_{len(self.shared)}", data.shape, dtype, grid, data)
         return found
 
     def between(self, like: Tensor, shape: Shape, what: str) -> Tensor:
