@@ -84,6 +84,7 @@ VENDOR_ROOMS = {
     "jaxlib": ("backends/xla", "backends/tpu"),
     "libtpu": ("backends/xla", "backends/tpu"),
     "jax": ("trace/tree_nodes.py", "interop/jax.py"),
+    "scipy": ("demo/sounds.py",),
     "sklearn": ("demo", "predict"),
     "matplotlib": ("demo", "quant", "deploy", "profiling", "nas"),
     "optuna": ("nas",),

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 
 import nxjax as nx
-from benchmarks.models import sounds, typed_files
-from nxjax.demo import text
+from benchmarks.models import typed_files
+from nxjax.demo import sounds, text
 from nxjax.demo.packaged import packaged
 
 
@@ -185,23 +185,6 @@ def _pitches(note: int) -> Callable[[Runner, bool], float]:
     return evaluate
 
 
-@cache
-def _features(words: str, voice: str, speed: int) -> Any:
-    """Frames [n, 40] of TFLite Micro's audio frontend, which takes 10 ms at a time."""
-    from pymicro_features import MicroFrontend  # type: ignore[import-not-found]
-
-    quiet = np.zeros(sounds.RATE // 2, np.float32)
-    sound = np.concatenate([quiet, sounds.speech(words, voice, speed), quiet])
-    data = (sound * 32767).astype("<i2").tobytes()
-    frontend, start, frames = MicroFrontend(), 0, []
-    while start + 320 <= len(data):
-        made = frontend.process_samples(data[start : start + 320])
-        start += 2 * made.samples_read
-        if made.features:
-            frames.append(made.features)
-    return np.array(frames, np.float32)
-
-
 # Both on the grids that the files name: real = scale (stored - zero).
 FEATURE_SCALE, FEATURE_ZERO, PROBABILITY_SCALE = 0.10196078568696976, -128, 1 / 256
 VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f3")
@@ -209,7 +192,8 @@ VOICES = ("en-us", "en-gb", "en-gb-scotland", "en-us+f3")
 
 def wake_frames(words: str, voice: str = "en-us", speed: int = 150) -> Any:
     """A spoken phrase as calls of a wake-word network: int8 [n, 1, 3, 40]."""
-    features = _features(words, voice, speed)
+    quiet = np.zeros(sounds.RATE // 2, np.float32)
+    features = sounds.features(np.concatenate([quiet, sounds.speech(words, voice, speed), quiet]))
     stored = np.clip(np.round(features / FEATURE_SCALE) + FEATURE_ZERO, -128, 127).astype(np.int8)
     return stored[: len(stored) // 3 * 3].reshape(-1, 1, 3, 40)
 

@@ -7,9 +7,9 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from benchmarks.models import runners, sounds, typed_files
+from benchmarks.models import runners, typed_files
 from benchmarks.models.pretrained import PRETRAINED, WORDS, Pretrained, wake_frames
-from nxjax.demo import text
+from nxjax.demo import sounds, text
 from nxjax.demo.packaged import packaged
 from nxjax.errors import MissingExtraError
 

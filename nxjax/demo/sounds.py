@@ -1,4 +1,7 @@
-"""Sounds with known content: notes from harmonics, and speech by espeak-ng, whose library ships in a Python package."""
+"""Sounds with known content: notes from harmonics, and speech by espeak-ng, whose library ships in a Python package.
+
+And what networks for keywords get of a sound.
+"""
 
 from __future__ import annotations
 
@@ -84,3 +87,20 @@ def spoken(sentences: Sequence[str], seed: int, pause: float = 0.8) -> tuple[Any
     clean = np.concatenate(parts)
     noise = 2e-3 * rng.standard_normal(len(clean))
     return (clean + noise).astype(np.float32), np.concatenate(active)
+
+
+def features(sound: Any) -> Any:
+    """What TFLite Micro's audio frontend makes of a sound: float32 [n, 40], a row for each 10 ms.
+
+    It needs the package pymicro-features. The first row comes after 30 ms.
+    """
+    from pymicro_features import MicroFrontend  # type: ignore[import-not-found]
+
+    data = (np.clip(sound, -1, 1) * 32767).astype("<i2").tobytes()
+    frontend, start, rows = MicroFrontend(), 0, []
+    while start + 320 <= len(data):
+        made = frontend.process_samples(data[start : start + 320])
+        start += 2 * made.samples_read
+        if made.features:
+            rows.append(made.features)
+    return np.array(rows, np.float32)
