@@ -78,6 +78,11 @@ def _alone(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> Any:
 def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tuple[DeviceArray, ...]:
     found = op.called(*args, **params) if op.plain_call else None
     program, args = found or (placing.one_equation(op, args, params), args)
+    if found is None and not compiler.has(program):
+        from nxjax.backends.numbers import with_arguments
+
+        program, numbers = with_arguments(program)
+        args = (*numbers, *args)
     return tuple(compiler.call(program, args))
 
 
@@ -120,6 +125,10 @@ class Dispatcher:
             _check_promise(program, backend)
         key = (backend.name, _code(), program.fingerprint, donate)
         return self._known(key, lambda: backend.compile(program, donate))
+
+    def has(self, program: Program) -> bool:
+        """Whether ``program`` is compiled for the default device."""
+        return (registry.for_device(None).name, _code(), program.fingerprint, ()) in self._by_content
 
     def _known(self, key: Any, make: Callable[[], Executable]) -> Executable:
         found = self._by_content.get(key)
