@@ -8,7 +8,7 @@ from __future__ import annotations
 import reprlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import numpy as np
 
@@ -30,8 +30,25 @@ _NUMBERS: Final = (bool, int, float, complex, list, tuple)
 _FAMILIES: Final = (("floats", dtypes.FLOAT), ("whole numbers", dtypes.INTEGER), ("complex numbers", dtypes.COMPLEX))
 
 
+def _dtype(x: Any) -> Any:
+    """The dtype of the real numbers that an array holds or stands for."""
+    return np.dtype(np.float32) if isinstance(x, QArray) else x.dtype if isinstance(x, Array) else np.asarray(x).dtype
+
+
+def _is_array(x: Any) -> bool:
+    """Whether a parameter can be ``x``: an array of any library, or a number."""
+    return isinstance(x, (Array, QArray, bool, int, float, complex)) or (
+        hasattr(x, "__array__") and hasattr(x, "shape")
+    )
+
+
+def _is_weak(x: Any) -> bool:
+    """Whether ``x`` is a Python number, or was one where it is traced."""
+    return x.type.weak if isinstance(x, Array) else isinstance(x, (bool, int, float, complex))
+
+
 def _family(x: Any) -> str:
-    dtype = np.dtype(np.float32) if isinstance(x, QArray) else getattr(x, "dtype", None) or np.asarray(x).dtype
+    dtype = _dtype(x)
     return next((name for name, members in _FAMILIES if dtype in members), str(dtype))
 
 
@@ -84,10 +101,33 @@ class ImportedFunction(ABC):
         self.__doc__ = self._described(format)
         # What the file has, whatever is put into ``params`` and ``state`` later.
         self._own: dict[str, dict[str, Any]] = {"parameters": dict(self.params), "state": dict(self.state or {})}
-        self._compiled = jit(self._traced)
         self._by_value = False
+        self._begin()
+
+    def _begin(self) -> None:
+        """What is filled by calls."""
+        self._compiled = jit(self._traced)
         # The types of arguments that were checked: equal ones need no second look.
         self._checked: set[tuple[Any, ...]] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in self.__dict__.items() if k not in ("_compiled", "_checked")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
+
+    def __copy__(self) -> Self:
+        made = object.__new__(type(self))
+        made.__setstate__(self.__dict__)
+        return made
+
+    def __deepcopy__(self, memo: Any) -> Self:
+        # Arrays never change: what can is which of them lie in ``params`` and ``state``.
+        made = self.__copy__()
+        made.params = dict(self.params)
+        made.state = None if self.state is None else dict(self.state)
+        return made
 
     @abstractmethod
     def _walk(
@@ -97,8 +137,7 @@ class ImportedFunction(ABC):
 
     def _traced(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         """`_planned`, of what fits the file: ``params`` and ``state`` of this function can have been changed."""
-        self._check_all(params, state)
-        return self._planned(params, state, *xs)
+        return self._planned(*self._fitted(params, state), *xs)
 
     def _planned(self, params: Mapping[str, Any], state: Mapping[str, Any] | None, *xs: Any) -> Any:
         """What is compiled: `_walk`, or what is made of it."""
@@ -137,8 +176,7 @@ class ImportedFunction(ABC):
         arrays = all(isinstance(x, Array) for x in xs)
         with enable_x64():
             if self._by_value or not arrays:
-                self._check_all(params, state)
-                after, ys = self._walk(params, state, *xs)
+                after, ys = self._walk(*self._fitted(params, state), *xs)
             else:
                 try:
                     after, ys = self._compiled(params, state, *xs)
@@ -147,7 +185,7 @@ class ImportedFunction(ABC):
                         raise
                     # Elements decide shapes here: op by op from now on.
                     self._by_value = True
-                    after, ys = self._walk(params, state, *xs)
+                    after, ys = self._walk(*self._fitted(params, state), *xs)
         y = ys[0] if len(ys) == 1 else tuple(ys)
         return y if after is None else (after, y)
 
@@ -165,16 +203,33 @@ class ImportedFunction(ABC):
                 fix=f"call it as f({', '.join(shown)}){closed}",
             )
         if given is not own:
+            given = {k: self._leaf(v) for k, v in given.items()}
             self._check(what, given)
         return given
 
-    def _check_all(self, params: Mapping[str, Any], state: Mapping[str, Any] | None) -> None:
-        self._check("parameters", params)
-        if state is not None:
-            self._check("state", state)
+    def _leaf(self, x: Any) -> Any:
+        """What a caller gives as a parameter, as an array."""
+        return x
+
+    def _fitted(
+        self, params: Mapping[str, Any], state: Mapping[str, Any] | None
+    ) -> tuple[dict[str, Any], dict[str, Any] | None]:
+        """Parameters and state in the file's dtypes; a `QArray` stays what it is."""
+        held = self._converted("parameters", params)
+        return held, None if state is None else self._converted("state", state)
+
+    def _converted(self, what: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(what, given)
+        own = self._own[what]
+        return {
+            k: v
+            if isinstance(v, QArray) or v is own[k] or (isinstance(v, Array) and v.dtype == own[k].dtype)
+            else convert_element_type(v, dtype=_dtype(own[k]))
+            for k, v in given.items()
+        }
 
     def _check(self, what: str, given: Mapping[str, Any]) -> None:
-        """Names and shapes are those of the file."""
+        """Names, shapes and kinds of numbers are those of the file."""
         own = self._own[what]
         if given.keys() != own.keys():
             other = sorted(map(str, given.keys() ^ own.keys()))
@@ -184,8 +239,20 @@ class ImportedFunction(ABC):
                 expected=f"those of .{_ATTRIBUTES[what]}, as it was imported",
             )
         for k, v in given.items():
+            if v is own[k]:
+                continue
+            if not _is_array(v):
+                raise ParameterError(
+                    f"{self.__name__}: {k} is no array", got=type(v).__name__, expected=f"an array {own[k].shape}"
+                )
             if np.shape(v) != own[k].shape:
                 raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].shape)
+            got, expected = _family(v), _family(own[k])
+            if got != expected and not (_is_weak(v) and _order(_dtype(v)) <= _order(_dtype(own[k]))):
+                raise DtypeError(
+                    f"{self.__name__}: {k} has another kind of numbers", got=f"{got}: {getattr(v, 'dtype', v)}",
+                    expected=f"{expected}, of which all become {_dtype(own[k])}",
+                )  # fmt: skip
 
     def _changed(self, what: str, given: Any) -> dict[str, Any]:
         """What is to be saved and is not what the file has: floats for floats, whole numbers for whole numbers.
@@ -202,10 +269,8 @@ class ImportedFunction(ABC):
                 expected=f"a dict of arrays, as .{_ATTRIBUTES[what]}",
             )
         own = self._own[what]
+        given = {k: self._leaf(v) for k, v in given.items()}
         self._check(what, given)
-        for k, v in given.items():
-            if (got := _family(v)) != (expected := _family(own[k])):
-                raise DtypeError(f"{self.__name__}: {k} cannot be saved", got=got, expected=expected)
         return {k: v for k, v in given.items() if v is not own[k]}
 
     def _values(self, args: list[Any], named: Mapping[str, Any]) -> list[Any]:

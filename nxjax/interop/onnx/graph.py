@@ -190,6 +190,10 @@ class ModelReader:
         self.stripped = frozenset(self._elements)
         self._files: dict[Path, NDArray] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        # Elements that were read are in the model; other files are mapped again when something reads them.
+        return {**self.__dict__, "_elements": {}, "_files": {}}
+
     def model(self, proto: Any) -> OnnxFile:
         if not proto.HasField("graph") or not proto.opset_import:
             raise invalid("a model without a graph or without an operator set", "an incomplete file")

@@ -31,6 +31,7 @@ from nxjax.interop.torch.graph import (
     PARAMETER,
     USER,
     Container,
+    FileBytes,
     NodeRef,
     TorchGraph,
     TorchNode,
@@ -65,12 +66,13 @@ def read_program(source: Path | bytes) -> TorchProgram:
     """A file, or its bytes.
 
     Raises:
-        InvalidFileError: no such file, or a damaged one.
+        InvalidFileError: a damaged file.
+        OSError: no such file.
         Refused: something that nxjax cannot take, such as objects of classes.
     """
     name = "program" if isinstance(source, bytes) else source.name
+    held = source if isinstance(source, bytes) else mapped_file(source)
     try:
-        held = source if isinstance(source, bytes) else mapped_file(source)
         file = io.BytesIO(held) if isinstance(held, bytes) else held
         archive = _Archive(MappedZip(file, np.frombuffer(held, np.uint8)))
         return archive.program(re.sub(r"\W", "_", name.removesuffix(".pt2")) or "program")
@@ -152,7 +154,7 @@ class _Archive:
         return TorchProgram(
             name, made, tuple(kinds), tuple(ports), tuple(written), tuple(outputs), given, results,
             {k: wrap(v) for k, v in arrays.items() if k in used}, ranges, tuple(call.get("forward_arg_names") or ()),
-            saved, lambda data=self._archive.data: data.data,
+            saved, FileBytes(self._archive.data),
         )  # fmt: skip
 
     def _json(self, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -15,7 +16,7 @@ from nxjax.interop.graphs.values import NeedsValue, ValueInfo
 from nxjax.interop.torch import rules
 from nxjax.interop.torch.archive import read_program
 from nxjax.interop.torch.exported import array_of, is_tensor, package, program_of, tensor_of
-from nxjax.interop.torch.graph import BUFFER, PARAMETER, USER, NodeRef, TorchProgram, evaluated
+from nxjax.interop.torch.graph import BUFFER, PARAMETER, USER, FileBytes, NodeRef, TorchProgram, evaluated
 from nxjax.interop.torch.save import write_program, write_safetensors, write_state
 from nxjax.interop.torch.walk import RULES, TorchWalker
 from nxjax.runtime import enable_x64
@@ -77,8 +78,7 @@ class TorchFunction(ImportedFunction):
         xs = self._values(rest, named)
         with enable_x64():
             if self._by_value:
-                self._check_all(params, state)
-                _, made = self._walk(params, state, key, *xs)
+                _, made = self._walk(*self._fitted(params, state), key, *xs)
             else:
                 try:
                     _, made = self._compiled(params, state, key, *xs)
@@ -87,8 +87,16 @@ class TorchFunction(ImportedFunction):
                         raise
                     # Elements decide shapes here: op by op from now on.
                     self._by_value = True
-                    _, made = self._walk(params, state, key, *xs)
+                    _, made = self._walk(*self._fitted(params, state), key, *xs)
         return self._result(made)
+
+    def _leaf(self, x: Any) -> Any:
+        return array_of(x) if is_tensor(x) else x
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What writes a program needs the module, or the file.
+        held = FileBytes(np.frombuffer(self._program.file(), np.uint8))
+        return {**super().__getstate__(), "_program": replace(self._program, file=held)}
 
     def _result(self, made: Sequence[Any]) -> Any:
         program, given = self._program, iter(made)
@@ -287,6 +295,7 @@ def from_torch(
     Raises:
         MissingExtraError: PyTorch is not installed.
         InvalidFileError: a damaged file.
+        OSError: the file cannot be read.
         LoweringError: torch cannot export the module, or it has an operator that nxjax has no rule for.
 
     >>> import torch

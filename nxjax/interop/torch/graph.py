@@ -160,6 +160,17 @@ LEAF: Final = Container("leaf")
 
 @final
 @dataclass(frozen=True, eq=False)
+class FileBytes:
+    """The bytes of a program's file, as `TorchProgram.file` gives them."""
+
+    data: Any
+
+    def __call__(self) -> memoryview:
+        return self.data.data
+
+
+@final
+@dataclass(frozen=True, eq=False)
 class TorchProgram:
     """An exported module.
 

@@ -85,7 +85,7 @@ def test_what_cannot_be_saved_is_said(tmp_path: Path):
         f.save(tmp_path / "m.pt2", {})
     with pytest.raises(ShapeError, match="has another shape"):
         f.save(tmp_path / "m.pt2", {**f.params, name: jnp.ones((1, 2, 3))})
-    with pytest.raises(DtypeError, match="cannot be saved"):
+    with pytest.raises(DtypeError, match="has another kind of numbers"):
         f.save(tmp_path / "m.pt2", {**f.params, name: np.ones(f.params[name].shape, np.int32)})
     with pytest.raises(ParameterError, match="other state"):
         f.save(tmp_path / "m.pt2", f.params, {})
