@@ -14,14 +14,13 @@ from nxjax import nn
 from nxjax import numpy as jnp
 from nxjax.interop.graphs.values import Refused, concrete
 from nxjax.interop.onnx import grids
-from nxjax.interop.onnx.indexing import needed
 from nxjax.interop.onnx.norms import normalized, rms_normalized
 from nxjax.interop.onnx.pools import average_pool, max_pool
 from nxjax.interop.onnx.products import convolved, gemm, shifted
 from nxjax.interop.onnx.quantized import TWO, dynamically, on_grid, real, rescaled
 from nxjax.interop.onnx.recurrent import activation, lstm
 from nxjax.interop.onnx.reductions import from_axis
-from nxjax.interop.onnx.shapes import number
+from nxjax.interop.onnx.shapes import needed, number
 from nxjax.interop.onnx.walk import rule
 from nxjax.trace import dtypes
 

@@ -227,11 +227,11 @@ _SATURATING: Final = frozenset(d for d in dtypes.FLOAT if d.itemsize == 1)
 
 
 def _words(x: Any) -> Any:
-    """Numbers as ONNX writes them in strings."""
+    """Numbers in strings, as ONNX Runtime writes them."""
     if x.dtype.kind in "iub" or x.dtype in dtypes.INTEGER:
-        texts = [str(v) for v in x.reshape(-1).tolist()]
+        texts = [str(int(v)) for v in x.reshape(-1).tolist()]
     else:
-        texts = [np.format_float_positional(v, trim="-") if np.isfinite(v) else str(v) for v in x.reshape(-1)]
+        texts = [f"{float(v):.8g}" for v in x.reshape(-1)]
     return np.array([t.replace("nan", "NaN").replace("inf", "INF") for t in texts], object).reshape(x.shape)
 
 

@@ -16,8 +16,7 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.image import resize
 from nxjax.interop.graphs.values import Refused
-from nxjax.interop.onnx.indexing import needed
-from nxjax.interop.onnx.shapes import ints, sized
+from nxjax.interop.onnx.shapes import ints, needed, sized
 from nxjax.interop.onnx.walk import rule
 from nxjax.ops.fixed.resize import nearest_index
 from nxjax.trace import dtypes
@@ -109,7 +108,7 @@ def _resize(
 ) -> Any:  # fmt: skip
     if opset < 11:
         scales, coordinate_transformation_mode = roi, "asymmetric"
-        nearest_mode, roi = "floor", None
+        nearest_mode, roi = "old", None
     along = [a % x.ndim for a in axes] if axes is not None else list(range(x.ndim))
     if sizes is not None and np.size(sizes):
         wanted = [int(s) for s in ints(sizes)]
@@ -124,23 +123,27 @@ def _resize(
         exact = [s * x.shape[a] for s, a in zip(each, along, strict=True)]
         wanted = [math.floor(e) for e in exact]
     sized(wanted)
+    crops = coordinate_transformation_mode == "tf_crop_and_resize"
+    if not crops and all(x.shape[a] == m for a, m in zip(along, wanted, strict=True)):
+        return x  # as in ONNX Runtime, also by scales that leave a part of an element
     dtype = x.dtype
     work = x if dtype in dtypes.FLOAT and dtype not in dtypes.NARROW else x.astype(jnp.float32)
     outside: list[tuple[int, NDArray]] = []
     taken: dict[int, NDArray] = {}
     for i, (a, m, s, e) in enumerate(zip(along, wanted, each, exact, strict=True)):
         n = x.shape[a]
-        crop = coordinate_transformation_mode == "tf_crop_and_resize"
-        region = (float(roi[i]), float(roi[len(along) + i])) if crop else (0.0, 1.0)
-        if n == m and s == 1 and not crop:
+        region = (float(roi[i]), float(roi[len(along) + i])) if crops else (0.0, 1.0)
+        if n == m and s == 1 and not crops:
             continue
         # Which element is the nearest of two is decided in float32, as in ONNX Runtime.
         y = np.arange(m, dtype=np.float32 if mode == "nearest" else np.float64)
         at = _places(coordinate_transformation_mode, y, n, s, e, region)
-        if crop:
+        if crops:
             outside.append((a, (at < 0) | (at > n - 1)))
         if mode == "nearest":
-            taken[a] = np.clip(_nearest(at, nearest_mode), 0, n - 1).astype(np.int64)
+            # Before version 11 a smaller result took the next element, as ONNX Runtime does.
+            way = nearest_mode if nearest_mode != "old" else "ceil" if s < 1 else "floor"
+            taken[a] = np.clip(_nearest(at, way), 0, n - 1).astype(np.int64)
             continue
         matrix = resize_matrix(mode, at, n, s, cubic_coeff_a, bool(antialias), bool(exclude_outside))
         work = jnp.moveaxis(jnp.matmul(jnp.moveaxis(work, a, -1), jnp.asarray(matrix.T.astype(work.dtype))), -1, a)

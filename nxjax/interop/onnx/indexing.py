@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import NeedsValue, as_numpy, concrete
-from nxjax.interop.onnx.shapes import number
+from nxjax.interop.onnx.shapes import needed, number
 from nxjax.interop.onnx.walk import rule
 
 
@@ -19,7 +18,7 @@ def _wrapped(index: Any, size: int) -> Any:
 @rule("Gather", moves=True)
 def _gather(x: Any, index: Any, *, axis: int = 0) -> Any:
     if isinstance(x, np.ndarray):
-        return np.take(x, as_numpy(index), axis)
+        return np.take(x, needed("Gather", index)[0], axis)
     return jnp.take(x, index, axis=axis)
 
 
@@ -28,7 +27,7 @@ def _gather_elements(x: Any, index: Any, *, axis: int = 0) -> Any:
     a = axis % x.ndim
     places = list(jnp.indices(index.shape, sparse=True))
     places[a] = _wrapped(index, x.shape[a])
-    return x[tuple(places)]
+    return x[tuple(needed("GatherElements", *places) if isinstance(x, np.ndarray) else places)]
 
 
 @rule("GatherND", "com.microsoft::GatherND")
@@ -37,10 +36,15 @@ def _gather_nd(x: Any, index: Any, *, batch_dims: int = 0) -> Any:
     batch = [
         jnp.arange(n).reshape((1,) * i + (n,) + (1,) * (index.ndim - 2 - i)) for i, n in enumerate(x.shape[:batch_dims])
     ]
-    return x[(*batch, *(_wrapped(index[..., i], x.shape[batch_dims + i]) for i in range(count)))]
+    places = [*batch, *(_wrapped(index[..., i], x.shape[batch_dims + i]) for i in range(count))]
+    return x[tuple(needed("GatherND", *places) if isinstance(x, np.ndarray) else places)]
 
 
 def _written(x: Any, places: Any, updates: Any, reduction: str) -> Any:
+    if isinstance(x, np.ndarray):
+        x = x.copy()
+        x[tuple(needed("a scatter of texts", *places))] = updates
+        return x
     spot = x.at[places]
     if reduction == "none":
         return spot.set(updates)
@@ -73,18 +77,6 @@ def _tensor_scatter(past: Any, update: Any, start: Any = None, *, axis: int = -2
     return jnp.moveaxis(moved.at[rows, places].set(new), 1, a)
 
 
-def needed(kind: str, *xs: Any) -> list[Any]:
-    """Elements that decide how many results there are."""
-    for x in xs:
-        if not concrete(x):
-            raise NeedsValue(
-                f"from_onnx: the size of {kind}'s result depends on elements that are traced",
-                got=repr(x),
-                fix="call the function outside jit",
-            )
-    return [as_numpy(x) for x in xs]
-
-
 @rule("NonZero")
 def _non_zero(x: Any) -> Any:
     (x,) = needed("NonZero", x)
@@ -96,6 +88,8 @@ def _compress(x: Any, condition: Any, *, axis: int | None = None) -> Any:
     (kept,) = needed("Compress", condition)
     flat = x.reshape(-1) if axis is None else x
     places = np.nonzero(kept[: flat.shape[axis or 0]])[0]
+    if isinstance(x, np.ndarray):
+        return np.take(flat, places, axis or 0)
     return jnp.take(flat, jnp.asarray(places), axis=axis or 0)
 
 
@@ -110,7 +104,7 @@ def _unique(x: Any, *, axis: int | None = None, sorted: int = 1) -> Any:
         y, first, counts = np.take(y, order, axis or 0), first[order], counts[order]
         inverse = rank[inverse]
     whole = [jnp.asarray(v.astype(np.int64)) for v in (first, inverse, counts)]
-    return jnp.asarray(y), *whole
+    return (y if y.dtype == object else jnp.asarray(y)), *whole
 
 
 @rule("NonMaxSuppression")
@@ -141,13 +135,3 @@ def _non_max_suppression(
                 left = [j for j, s in zip(left, shared, strict=True) if s <= limit]
             found += [(b, c, i) for i in kept]
     return jnp.asarray(np.array(found, np.int64).reshape(-1, 3))
-
-
-@rule("ai.onnx.ml::ArrayFeatureExtractor")
-def _features(x: Any, index: Any) -> Any:
-    return jnp.take(x, index.reshape(-1), axis=-1) if x.ndim > 1 else jnp.take(x, index.reshape(1, -1), axis=-1)
-
-
-@rule("ai.onnx.ml::Binarizer")
-def _binarizer(x: Any, *, threshold: float = 0.0) -> Any:
-    return (x > threshold).astype(x.dtype)

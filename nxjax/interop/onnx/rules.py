@@ -1,6 +1,7 @@
 """Imports the rules, which register themselves."""
 
 from nxjax.interop.onnx import (
+    classical,
     contrib,
     control,
     elementwise,
@@ -20,6 +21,7 @@ from nxjax.interop.onnx import (
 )
 
 __all__ = [
+    "classical",
     "contrib",
     "control",
     "elementwise",

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax import lax, random
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import value
+from nxjax.interop.graphs.values import NeedsValue, as_numpy, concrete, value
 from nxjax.interop.onnx.graph import dtype_of, invalid
 from nxjax.interop.onnx.walk import OnnxScope, drawing_key, rule
 from nxjax.trace import dtypes
@@ -34,6 +34,18 @@ def sized(shape: Sequence[int]) -> tuple[int, ...]:
     if any(n < 0 for n in shape) or math.prod(shape) > LARGEST:
         raise invalid("a shape that no array can have", tuple(shape))
     return tuple(shape)
+
+
+def needed(kind: str, *xs: Any) -> list[Any]:
+    """Elements that decide how many results there are."""
+    for x in xs:
+        if not concrete(x):
+            raise NeedsValue(
+                f"from_onnx: the size of {kind}'s result depends on elements that are traced",
+                got=repr(x),
+                fix="call the function outside jit",
+            )
+    return [as_numpy(x) for x in xs]
 
 
 @rule("Constant")
@@ -115,13 +127,14 @@ def _transpose(x: Any, *, perm: Any = None) -> Any:
 
 @rule("Expand", known=("shape",), moves=True)
 def _expand(x: Any, shape: Any) -> Any:
-    return jnp.broadcast_to(x, sized(np.broadcast_shapes(x.shape, ints(shape))))
+    spread = np if isinstance(x, np.ndarray) else jnp
+    return spread.broadcast_to(x, sized(np.broadcast_shapes(x.shape, ints(shape))))
 
 
 @rule("Tile", known=("repeats",), moves=True)
 def _tile(x: Any, repeats: Any) -> Any:
     sized([n * k for n, k in zip(x.shape, ints(repeats), strict=True)])
-    return jnp.tile(x, ints(repeats))
+    return (np if isinstance(x, np.ndarray) else jnp).tile(x, ints(repeats))
 
 
 @rule("Concat", moves=True)
@@ -140,8 +153,10 @@ def _split(
         size = -(-n // count)
         sizes = [max(min(size, n - i * size), 0) for i in range(count)]
     ends = np.cumsum(ints(sizes))
-    if ends[-1] != n:
+    if ends[-1] != n or min(ints(sizes)) < 0:
         raise ValueError(f"the parts are {ints(sizes)}, the axis has {n} elements")
+    if isinstance(x, np.ndarray):
+        return tuple(np.split(x, ends[:-1], axis))
     return tuple(
         lax.slice_in_dim(x, int(e) - int(k), int(e), axis=axis) for e, k in zip(ends, ints(sizes), strict=True)
     )
@@ -242,10 +257,11 @@ def _space_to_depth(x: Any, *, blocksize: int, mode: str = "DCR") -> Any:
 def _reverse_sequence(x: Any, lengths: Any, *, batch_axis: int = 1, time_axis: int = 0) -> Any:
     steps = np.arange(x.shape[time_axis])
     places = [np.where(steps < n, n - 1 - steps, steps) for n in ints(lengths)]
-    index = jnp.asarray(np.stack(places, 1))
-    moved = jnp.moveaxis(x, (time_axis, batch_axis), (0, 1))
-    flipped = jnp.take_along_axis(moved, index.reshape(index.shape + (1,) * (x.ndim - 2)), axis=0)
-    return jnp.moveaxis(flipped, (0, 1), (time_axis, batch_axis))
+    of: Any = np if isinstance(x, np.ndarray) else jnp
+    index = of.asarray(np.stack(places, 1))
+    moved = of.moveaxis(x, (time_axis, batch_axis), (0, 1))
+    flipped = of.take_along_axis(moved, index.reshape(index.shape + (1,) * (x.ndim - 2)), axis=0)
+    return of.moveaxis(flipped, (0, 1), (time_axis, batch_axis))
 
 
 @rule("OneHot", known=("depth",))
@@ -257,6 +273,8 @@ def _one_hot(indices: Any, depth: Any, values: Any, *, axis: int = -1) -> Any:
     shape = [1] * index.ndim
     shape[along] = n
     hot = index == jnp.arange(n, dtype=jnp.int64).reshape(shape)
+    if isinstance(values, np.ndarray):
+        return values[needed("OneHot", hot)[0].astype(int)]
     return jnp.where(hot, values[1], values[0])
 
 

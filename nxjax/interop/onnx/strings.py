@@ -1,4 +1,4 @@
-"""Rules of strings and of classical models' features. Strings are NumPy arrays of objects: never traced."""
+"""Rules of strings. Strings are NumPy arrays of objects: never traced."""
 
 from __future__ import annotations
 
@@ -84,20 +84,3 @@ def _tf_idf(
 
     made = [counted(row.tolist()) for row in np.atleast_2d(x)]
     return jnp.asarray(np.array(made, np.float32)[0] if x.ndim == 1 else np.array(made, np.float32))
-
-
-@rule("ai.onnx.ml::LabelEncoder", known=("x",))
-def _labels(x: Any, **attributes: Any) -> Any:
-    keys = next(v for k, v in attributes.items() if k.startswith("keys"))
-    values = next(v for k, v in attributes.items() if k.startswith("values"))
-    kind = next(k for k in attributes if k.startswith("values"))
-    default = next((v for k, v in attributes.items() if k.startswith("default")), None)
-    if default is None:
-        default = {"values_strings": "_Unused", "values_floats": -0.0, "values_int64s": -1}.get(kind, 0)
-    default = np.asarray(default).reshape(-1)[0]
-    key = lambda v: "nan" if isinstance(v, float) and v != v else v
-    table = {key(k): v for k, v in zip(np.asarray(keys).tolist(), np.asarray(values).tolist(), strict=True)}
-    dtype = {"values_strings": object, "values_floats": np.float32, "values_int64s": np.int64}.get(kind)
-    dtype = np.asarray(values).dtype if dtype is None else dtype
-    made = np.array([table.get(key(v), default) for v in x.reshape(-1).tolist()], dtype).reshape(x.shape)
-    return made if dtype is object or made.dtype == object else jnp.asarray(made)
