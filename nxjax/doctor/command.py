@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import re
 import sys
 import warnings
@@ -15,7 +16,7 @@ from nxjax.doctor.examine import doctor
 from nxjax.doctor.findings import STATES, TargetDiagnosis
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 
-WRONG = 2
+WRONG, INTERRUPTED = 2, 130
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(given: argparse.Namespace) -> int:
     """Print what is found: 0 if some target takes the model or a part of it, 1 if none does, 2 on an error."""
     try:
-        page = Path(given.html) if given.html else None
-        if page is not None and not page.absolute().parent.is_dir():
-            raise ParameterError("--html: no such folder", got=str(page.absolute().parent))
+        page = _page(given.html)
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
             # What vendors' packages print and warn of is not the answer.
             warnings.simplefilter("ignore")
@@ -53,17 +52,38 @@ def run(given: argparse.Namespace) -> int:
                 progress=False,
                 report=_progress,
             )
-        if page is not None:
-            found.save(page)
-    except (NxError, OSError) as error:
+    except KeyboardInterrupt:
+        print("nxjax doctor: interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (NxError, OSError, MemoryError) as error:
         line = _line(error)
         # Readers of formats are given bytes, and know no name.
         name = Path(given.model).name
         named = f"{name}: " if isinstance(error, InvalidFileError) and name not in line and ".npz" not in line else ""
         print(f"nxjax doctor: {named}{line}", file=sys.stderr)
         return WRONG
-    print(json.dumps(found.to_dict(), indent=1) if given.json else found)
+    print(json.dumps(found.to_dict(), indent=1, allow_nan=False) if given.json else found)
+    try:
+        if page is not None:
+            found.save(page)
+    except OSError as error:
+        print(f"nxjax doctor: --html: {_line(error)}", file=sys.stderr)
+        return WRONG
     return 0 if found.takes else 1
+
+
+def _page(name: str | None) -> Path | None:
+    """Where the page goes; what cannot be written is said before minutes of work."""
+    if not name:
+        return None
+    page = Path(name).absolute()
+    if not page.parent.is_dir():
+        raise ParameterError("--html: no such folder", got=str(page.parent))
+    if page.exists() and not page.is_file():
+        raise ParameterError("--html: no file", got=str(page), expected="the name of a file, report.html")
+    if not os.access(page.parent, os.W_OK):
+        raise ParameterError("--html: no file can be written there", got=str(page.parent))
+    return page
 
 
 def _progress(t: TargetDiagnosis) -> None:
@@ -82,7 +102,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
 def _line(error: BaseException) -> str:
     """An error as one line."""
     if not isinstance(error, NxError):
-        return plain(str(error))
+        return plain(str(error) or type(error).__name__)
     # A list of all targets is no line: what was probably meant is.
     expected = str(error.expected or "")
     parts = [error.what, f"got {error.got}" if error.got is not None else ""]

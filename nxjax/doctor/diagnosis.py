@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, final
 
+from nxjax.backends.evidence import plain
 from nxjax.display.columns import columns
 from nxjax.doctor import web
 from nxjax.doctor.findings import POOR, STATES, TargetDiagnosis, decibels, number
@@ -87,16 +88,17 @@ class Diagnosis:
     def __str__(self) -> str:
         head = ("target", "", "ops on the chip", "dB", "verified", "bytes", "time")
         rows = [head, *(self._row(t) for t in self.targets)]
-        lines = [f"{self.model}: {', '.join(self.inputs)}", self.data, "", *columns(rows, right=(3, 5))]
+        lines = [_shown(f"{self.model}: {', '.join(self.inputs)}"), _shown(self.data), ""]
+        lines += columns(rows, right=(3, 5))
         if any(t.sqnr is not None and not t.measured for t in self.targets):
             lines.append("(dB) in brackets: of the exact reference, since nothing here runs the file")
         for t in self.targets:
-            lines += _details(t)
+            lines += map(_shown, _details(t))
         worst = sorted((r for r in self.layers if math.isfinite(r.sqnr)), key=lambda r: r.sqnr)[:3]
         if worst:
             lines += ["", "layers with the largest error in int8:"]
-            lines += columns([(r.name, f"{r.sqnr:.1f} dB") for r in worst], right=(1,), indent="  ")
-        return "\n".join([*lines, *(["", *(f"note: {n}" for n in self.notes)] if self.notes else [])])
+            lines += columns([(_shown(r.name), f"{r.sqnr:.1f} dB") for r in worst], right=(1,), indent="  ")
+        return "\n".join([*lines, *(["", *(_shown(f"note: {n}") for n in self.notes)] if self.notes else [])])
 
     __repr__ = __str__
 
@@ -106,6 +108,11 @@ class Diagnosis:
         return t.target, STATES[t.state], t.placement, level, t.label, size, t.time
 
 
+def _shown(text: str) -> str:
+    """Names of a file are not to move a terminal, nor to look like lines of this table."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
 def _details(t: TargetDiagnosis) -> list[str]:
     """The lines of one target, where there is something to say."""
     lines = [t.said] if t.said else []
@@ -113,7 +120,8 @@ def _details(t: TargetDiagnosis) -> list[str]:
         lines.append(f"only {t.sqnr:.1f} dB ({t.sqnr_of})")
     for op, reason, suggestion, count in t.refused[:4]:
         times = f" ({count} times)" if count > 1 else ""
-        lines.append(f"{op}{times}: {reason or 'left to the host'}" + (f" -> {suggestion}" if suggestion else ""))
+        said = f"{op}{times}: {reason or 'left to the host'}" + (f" -> {suggestion}" if suggestion else "")
+        lines.append(plain(said, 400))
     if len(t.refused) > 4:
         lines.append(f"... {len(t.refused) - 4} more reasons")
     if t.deviation is not None and not t.deviation.exact:

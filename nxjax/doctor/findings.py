@@ -59,7 +59,7 @@ class TargetDiagnosis:
         target, title: its name, and the chip.
         state: what it makes of the model, a key of `STATES`; `takes` in short.
         said: why, where it is not all well.
-        policy: "int8" and the like; "float32"; "as in the file".
+        policy: "int8" and the like; "float32"; "as in the file"; "not quantized", if that was not possible.
         report: placement, cost and evidence; None where none could be made.
         files: bytes of each file that was written.
         runs_on: what ran the files here; empty if nothing did.
@@ -128,7 +128,9 @@ class TargetDiagnosis:
         """What is left to the host: op, why, what to write instead, how often."""
         if self.report is None or (self.report.host and self.state == "all"):
             return []
-        rows = Counter((r.op, r.reason, r.suggestion) for r in self.report.rows if r.device == "host")
+        # A host leaves nothing to itself: what is in its way, it says how to write.
+        left = (r for r in self.report.rows if r.device == "host" and (r.suggestion or not self.report.host))
+        rows = Counter((r.op, r.reason, r.suggestion) for r in left)
         return [(*row, count) for row, count in rows.most_common()]
 
     @property
@@ -137,6 +139,8 @@ class TargetDiagnosis:
         if self.report is None or not self.report.rows:
             return ""
         count = len(self.report.rows)
+        if self.state == "refused" and not self.report.on_npu:
+            return f"{sum(n for *_, n in self.refused) or count} ops refused"
         if self.report.host:
             return f"{count} ops on the host"
         if self.report.unknown == count:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.deploy.trace import BoundFunction
+from nxjax.doctor.rewrites import narrowed
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 from nxjax.files import safe_io
 from nxjax.interop import from_onnx, from_stablehlo, from_tflite, from_torch
+from nxjax.lax import convert_element_type
+from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes, tree
-from nxjax.trace.types import Shape
+from nxjax.trace.program import Program
+from nxjax.trace.types import Shape, ShapeDtypeStruct
 from nxjax.transforms.inline import inlined
 
 NDArray = np.ndarray[Any, Any]
@@ -41,12 +46,16 @@ class ModelInput:
 @final
 @dataclass
 class Model:
-    """A function of arrays, one for each of ``inputs``. The first ``len(state)`` results are the next state."""
+    """A function of arrays, one for each of ``inputs``. The first ``state`` results are the next state.
+
+    ``held`` are inputs of the file that have become constants.
+    """
 
     name: str
     fun: Callable[..., Any]
     inputs: list[ModelInput]
     quantized: bool = False
+    held: dict[str, NDArray] = field(default_factory=dict[str, NDArray])
     notes: list[str] = field(default_factory=list[str])
 
     @property
@@ -54,11 +63,38 @@ class Model:
         """How many arguments are state, which come first."""
         return sum(x.first is not None for x in self.inputs)
 
-    def quantizes(self) -> bool:
-        """Whether its program is on grids already, as a quantized file's is."""
-        program = BoundFunction(self.fun, [np.zeros(x.shape, x.dtype) for x in self.inputs], {}, ()).program
-        ops = {e.op.name for e in inlined(program).equations}
-        return not ops.isdisjoint(("qconv", "qdot", "quantize_dequantize", "qunary", "requantize"))
+    @property
+    def program(self) -> Program:
+        """Its program, with calls written out."""
+        types = [ShapeDtypeStruct(x.shape, x.dtype) for x in self.inputs]
+        return inlined(BoundFunction(self.fun, types, {}, ()).program)
+
+    def look(self) -> None:
+        """See what its program says of itself: whether it is on grids already, as a quantized file's is."""
+        ops = {e.op.name for e in self.program.equations}
+        self.quantized = not ops.isdisjoint(("qconv", "qdot", "quantize_dequantize", "qunary", "requantize"))
+
+    def narrow(self, calls: list[tuple[NDArray, ...]]) -> list[tuple[NDArray, ...]]:
+        """Compute numbers of 64 bits in 32, as all chips do, where that gives the same on the first call.
+
+        The result is these calls as they are given then.
+        """
+        program = self.program
+        wide = lambda vs: any(dtypes.canonical(v.type.dtype) != v.type.dtype for v in vs)
+        if not wide(v for e in program.equations for v in (*e.outputs, *e.inputs)):
+            return calls
+        cut = [tuple(x.astype(dtypes.canonical(x.dtype)) for x in call) for call in calls]
+        other = narrowed(program)
+        try:
+            pairs = zip(tree.leaves(other(*cut[0])), tree.leaves(self.fun(*calls[0])), strict=True)
+            if not all(np.allclose(a, b, 1e-3, 1e-4, equal_nan=True) for a, b in pairs):
+                return calls
+        except NxError:
+            return calls
+        self.fun = other
+        self.inputs = [replace(x, dtype=dtypes.canonical(x.dtype)) for x in self.inputs]
+        self.notes.append("numbers of 64 bits are computed in 32: chips have no others")
+        return cut
 
 
 def given(fun: Callable[..., Any], args: Sequence[Any], constants: Any = None) -> tuple[Model, tuple[NDArray, ...]]:
@@ -79,16 +115,22 @@ def given(fun: Callable[..., Any], args: Sequence[Any], constants: Any = None) -
     flat.__name__ = bound.name
     inputs = [ModelInput(f"argument {i}", x.dtype, x.shape) for i, x in enumerate(bound.inputs)]
     model = Model(bound.name, flat, inputs)
-    model.quantized = model.quantizes()
+    model.look()
     return model, tuple(bound.inputs)
 
 
-def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) -> Model:
+def read(
+    path: str | Path,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    data: Mapping[str, NDArray] | None = None,
+) -> Model:
     """The model of a file: ONNX, TFLite, an exported program of PyTorch, StableHLO.
 
     Args:
         path: its suffix says what it is; without one of `SUFFIXES`, its content does.
         shapes: whole shapes of inputs by name, where the file leaves dimensions open.
+        data: arrays by the input's name. A whole number that never changes there, such as a rate, is a constant of the
+            model: it chooses branches and sizes.
 
     Raises:
         ParameterError: no such file, or no input of that name.
@@ -103,16 +145,44 @@ def read(path: str | Path, shapes: Mapping[str, Sequence[int]] | None = None) ->
     if kind == "stablehlo":
         return _module(path, shapes)
     reader: Any = {"onnx": from_onnx, "tflite": from_tflite, "pt2": from_torch}[kind]
-    more = {"io": "float"} if kind == "tflite" else {}
-    f = reader(str(path) if kind == "pt2" else path, closed=True, **more)
+    source, more = str(path) if kind == "pt2" else path, {"io": "float"} if kind == "tflite" else {}
+    f = reader(source, closed=True, **more)
+    data, held = data or {}, {}
+    if len(f.inputs) == len(data) == 1:
+        data = {f.inputs[0].name: next(iter(data.values()))}
+    if kind == "onnx":
+        held = {
+            p.name: np.ravel(data[p.name])[0] for p in f.inputs if p.name in data and _never_changes(p, data[p.name])
+        }
+        f = reader(source, closed=True, constants=held) if held else f
     known = {p.name for p in f.inputs}
     if wrong := [k for k in shapes if k not in known]:
         raise ParameterError(
             "doctor: no input of this name", got=", ".join(wrong), expected=", ".join(map(str, f.inputs))
         )
-    model = _first_that_traces(path, f, shapes)
-    model.quantized = model.quantizes()
+    model = _first_that_traces(path, f, {**_shapes_of(f, data), **shapes})
+    model.look()
+    model.held = held
+    model.notes += [f"{k} is {v} in all samples, and a constant here" for k, v in held.items()]
     return model
+
+
+def _shapes_of(f: Any, data: Mapping[str, NDArray]) -> dict[str, Shape]:
+    """Shapes that samples say, of inputs whose dimensions the file leaves open. Samples or the batch come first."""
+    found: dict[str, Shape] = {}
+    for p in f.inputs:
+        if p.name not in data or not any(map(_open, p.dims or ())):
+            continue
+        given, rank = np.shape(data[p.name]), len(p.dims)
+        shape = given[1:] if len(given) > rank else (1, *given[1:]) if _open(p.dims[0]) else given
+        if len(shape) == rank and all(_open(d) or d == n for d, n in zip(p.dims, shape, strict=True)):
+            found[p.name] = shape
+    return found
+
+
+def _never_changes(x: Any, values: NDArray) -> bool:
+    whole = x.dims == () and x.dtype in dtypes.BITS and np.asarray(values).dtype in dtypes.BITS
+    return whole and np.size(values) > 0 and bool(np.all(values == np.ravel(values)[0]))
 
 
 def _kind(path: Path) -> str:
@@ -124,6 +194,8 @@ def _kind(path: Path) -> str:
         return "stablehlo"
     if head[4:8] == b"TFL3":
         return "tflite"
+    if head[:2] in (b"PK", b"\x08\x07", b"\x08\x08", b"\x08\x09", b"\x08\x0a"):
+        return "pt2" if head[:2] == b"PK" else "onnx"
     raise InvalidFileError(
         f"doctor: {path.name}: of no format that can be read",
         got=f"bytes that begin with {head[:8]!r}",
@@ -133,13 +205,12 @@ def _kind(path: Path) -> str:
 
 def _first_that_traces(path: Path, f: Any, shapes: Mapping[str, Shape]) -> Model:
     """With the first sizes of open dimensions of which the file's ops make sense."""
-    names = {p.name: p for p in f.inputs}
-    opened = any(isinstance(d, str) or d is None or d < 1 for p in names.values() for d in p.dims or ())
+    opened = any(map(_open, (d for p in f.inputs for d in p.dims or ())))
     failed: NxError | None = None
     for size in _SIZES if opened else _SIZES[:1]:
         model = _sized(path, f, shapes, size)
         try:
-            BoundFunction(model.fun, [np.zeros(x.shape, x.dtype) for x in model.inputs], {}, ())
+            _ = model.program
         except NxError as error:
             failed = failed or error
         else:
@@ -150,8 +221,16 @@ def _first_that_traces(path: Path, f: Any, shapes: Mapping[str, Shape]) -> Model
     raise failed
 
 
+def _open(d: object) -> bool:
+    """Whether a dimension is left open: without a size, or with one below 0."""
+    return not isinstance(d, int) or d < 0
+
+
 def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
-    sizes: dict[str, int] = {}
+    # A dimension that has a name has one size, in all inputs.
+    named = [pair for p in f.inputs for pair in zip(p.dims or (), shapes.get(p.name, ()), strict=False)]
+    known: dict[str, int] = {str(d): n for d, n in named}
+    sizes = dict(known)
     inputs: list[ModelInput] = []
     notes: list[str] = []
     for p in f.inputs:
@@ -161,18 +240,16 @@ def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
         dims: tuple[Any, ...] = p.dims if p.dims is not None else shapes[p.name]
         shape = shapes.get(p.name)
         if shape is None:
-            is_open = [not isinstance(d, int) or d < 1 for d in dims]
+            is_open = list(map(_open, dims))
             shape = tuple(
                 int(d) if not o else sizes.setdefault(str(d), 1 if i == 0 else size)
                 for i, (d, o) in enumerate(zip(dims, is_open, strict=True))
             )
-            if any(is_open):
+            if any(o and str(d) not in known for d, o in zip(dims, is_open, strict=True)):
                 notes.append(f"{p} has open dimensions: {list(shape)} is taken; --shape {p.name}=... says another")
-        elif len(shape) != len(dims) or any(
-            isinstance(d, int) and d > 0 and d != n for d, n in zip(dims, shape, strict=True)
-        ):
+        elif len(shape) != len(dims) or any(not _open(d) and d != n for d, n in zip(dims, shape, strict=True)):
             raise ParameterError(f"doctor: the shape of {p.name}", got=list(shape), expected=str(p))
-        inputs.append(ModelInput(p.name, np.dtype(p.dtype or np.float32), shape))
+        inputs.append(_input(p.name, np.dtype(p.dtype or np.float32), shape))
     state: dict[str, Any] = f.state or {}
     first = [ModelInput(k, np.dtype(v.dtype), v.shape, np.asarray(v)) for k, v in state.items()]
 
@@ -181,13 +258,25 @@ def _sized(path: Path, f: Any, shapes: Mapping[str, Shape], size: int) -> Model:
         return (*(after[k] for k in state), *tree.leaves(ys))
 
     def plain(*xs: Any) -> Any:
-        return f(*xs)
+        if not any(x.dtype == dtypes.float64 for x in inputs):
+            return f(*xs)
+        with enable_x64():
+            return f(*(convert_element_type(x, p.dtype) for x, p in zip(xs, inputs, strict=True)))
 
     fun = flat if state else plain
     fun.__name__ = path.stem
     if state:
         notes.append(f"{len(state)} variables of the file are inputs and results here")
     return Model(path.name, fun, [*first, *inputs], notes=notes)
+
+
+def _input(name: str, dtype: np.dtype[Any], shape: Shape) -> ModelInput:
+    if dtype.kind in "OSU":
+        raise InvalidFileError(f"doctor: {name} holds texts", expected="inputs that are numbers")
+    size = math.prod(shape) * dtype.itemsize
+    if size > _MOST:
+        raise ParameterError(f"doctor: {name}{list(shape)} is too large", got=f"{size:,} bytes", expected=f"{_MOST:,}")
+    return ModelInput(name, dtype, shape)
 
 
 def _module(path: Path, shapes: Mapping[str, Shape]) -> Model:

@@ -13,11 +13,10 @@ from typing import Any, Final, final
 import numpy as np
 
 import nxjax.numpy as jnp
-from nxjax.deploy.trace import BoundFunction
-from nxjax.doctor.model import Model
 from nxjax.trace import dtypes
-from nxjax.trace.array import as_value
-from nxjax.trace.program import Equation, Program, run
+from nxjax.trace.array import as_value, wrap
+from nxjax.trace.program import Equation, Program, Var, run
+from nxjax.trace.scope import replaying
 from nxjax.transforms.inline import Inliner, inlined
 
 # The longest axis of which a running sum becomes a product, and the most elements that rounds of argmax choose.
@@ -104,11 +103,6 @@ REWRITES: Final[Mapping[str, Rewrite]] = {
 }
 
 
-def program_of(model: Model) -> Program:
-    """A model's program, its calls written out."""
-    return inlined(BoundFunction(model.fun, [np.zeros(x.shape, x.dtype) for x in model.inputs], {}, ()).program)
-
-
 def possible(program: Program) -> dict[str, int]:
     """Ops that could be rewritten, and how often each occurs."""
     found: dict[str, int] = {}
@@ -134,3 +128,38 @@ def rewritten(program: Program, ops: Collection[str]) -> Callable[..., Any]:
 
     fun.__name__ = program.name or "rewritten"
     return fun
+
+
+def narrowed(program: Program) -> Callable[..., Any]:
+    """The function of ``program`` with numbers of 32 bits in place of 64; integers beyond them are the outermost.
+
+    >>> with nx.enable_x64():
+    ...     wide = nx.make_jaxpr(lambda x: x.astype("int64") + 2**40)(jnp.int32(1))
+    >>> narrowed(wide)(jnp.int32(0)).dtype.name
+    'int32'
+    """
+    held = dict(zip(program.constvars, map(_narrow, program.values), strict=True))
+
+    def fun(*xs: Any) -> Any:
+        env: dict[Any, Any] = {**held, **dict(zip(program.inputs, (as_value(x, "doctor") for x in xs), strict=True))}
+        value = lambda a: env[a] if isinstance(a, Var) else _narrow(a.value)
+        for e in program.equations:
+            params = {k: dtypes.canonical(v) if isinstance(v, np.dtype) else v for k, v in e.params.items()}
+            with replaying(e.scope, e.source):
+                ys = e.op(*(value(a) for a in e.inputs), **params)
+            env.update(zip(e.outputs, ys if e.op.multi else (ys,), strict=True))
+        ys = [value(a) for a in program.outputs]
+        return ys[0] if len(ys) == 1 else tuple(ys)
+
+    fun.__name__ = program.name or "narrowed"
+    return fun
+
+
+def _narrow(value: Any) -> Any:
+    dtype = dtypes.canonical(value.dtype)
+    if dtype == value.dtype:
+        return value
+    x = value.numpy()
+    with np.errstate(over="ignore"):
+        limits = np.iinfo(dtype) if dtype in dtypes.INTEGER else None
+        return wrap((x if limits is None else np.clip(x, limits.min, limits.max)).astype(dtype))

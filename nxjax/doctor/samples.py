@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.deploy.trace import as_given, converted
 from nxjax.doctor.model import Model, ModelInput
 from nxjax.errors import InvalidFileError, NxError, ParameterError
-from nxjax.trace import dtypes
+from nxjax.trace import dtypes, tree
 
 NDArray = np.ndarray[Any, Any]
 DRAWS: Final = 4
@@ -30,10 +30,16 @@ class Samples:
 
 
 def drawn(model: Model, count: int = DRAWS) -> Samples:
-    """Seeded noise: floats of a normal distribution, whole numbers 0 and 1, since others may be indices."""
+    """Seeded noise: floats of a normal distribution, whole numbers 0 and 1, since others may be indices.
+
+    Where the model gives no finite numbers for those, as roots and logarithms do, noise above 0.
+    """
     random = np.random.default_rng(0)
     rows = [tuple(_draw(random, x) for x in model.inputs if x.first is None) for _ in range(count)]
-    said = f"{count} inputs drawn from the shapes (normal noise; whole numbers 0 and 1): no data was given"
+    noise = "normal noise"
+    if not _finite(model, rows[0]) and _finite(model, _positive(rows[0])):
+        rows, noise = list(map(_positive, rows)), "magnitudes of normal noise"
+    said = f"{count} inputs drawn from the shapes ({noise}; whole numbers 0 and 1): no data was given"
     return Samples(_with_state(model, rows), said, True)
 
 
@@ -43,11 +49,21 @@ def _draw(random: np.random.Generator, x: ModelInput) -> NDArray:
     return random.integers(0, 2, x.shape).astype(x.dtype)
 
 
-def of_file(model: Model, path: str | Path) -> Samples:
-    """The arrays of an .npz file, by the names of inputs; of a model with one input, of any name.
+def _positive(row: tuple[NDArray, ...]) -> tuple[NDArray, ...]:
+    return tuple(np.abs(x) if x.dtype in dtypes.FLOAT else x for x in row)
+
+
+def _finite(model: Model, row: tuple[NDArray, ...]) -> bool:
+    (call,) = _with_state(model, [row])
+    ys = [np.asarray(y) for y in tree.leaves(model.fun(*call))]
+    return all(np.isfinite(y).all() for y in ys if y.dtype in dtypes.FLOAT)
+
+
+def loaded(path: str | Path) -> dict[str, NDArray]:
+    """The arrays of an .npz file.
 
     Raises:
-        ParameterError: no such file, other names, or shapes and dtypes that no input has.
+        ParameterError: no such file.
         InvalidFileError: no .npz file, or a damaged one.
     """
     path = Path(path)
@@ -59,18 +75,23 @@ def of_file(model: Model, path: str | Path) -> Samples:
             file: Any = np.load(opened, allow_pickle=False)
             if isinstance(file, np.ndarray):
                 raise InvalidFileError(f"doctor: {path.name}: one array", expected="an .npz file of numpy.savez")
-            arrays = {k: file[k] for k in file.files}
+            return {k: file[k] for k in file.files}
     except NxError:
         raise
     except (OSError, ValueError, EOFError, KeyError, TypeError, AttributeError, zipfile.BadZipFile) as error:
         said = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
         raise InvalidFileError(f"doctor: {path.name}: no .npz file, or a damaged one", got=said) from error
-    samples = of_arrays(model, arrays)
-    return Samples(samples.calls, f"{len(samples.calls)} inputs of {path.name}")
 
 
-def of_arrays(model: Model, arrays: Mapping[str, NDArray]) -> Samples:
-    """Arrays by name, each of the input's shape, or of several of them one behind the other."""
+def of_arrays(model: Model, arrays: Mapping[str, NDArray], origin: str = "that were given") -> Samples:
+    """Arrays by the names of inputs, each of the input's shape, or of several of them one behind the other.
+
+    Of a model with one input, the only array has any name.
+
+    Raises:
+        ParameterError: other names, or shapes and dtypes that no input has.
+    """
+    arrays = {k: v for k, v in arrays.items() if k not in model.held}
     wanted = [x for x in model.inputs if x.first is None]
     if len(wanted) == len(arrays) == 1 and wanted[0].name not in arrays:
         arrays = {wanted[0].name: next(iter(arrays.values()))}
@@ -89,7 +110,7 @@ def of_arrays(model: Model, arrays: Mapping[str, NDArray]) -> Samples:
     rows = list(zip(*columns, strict=True))
     if not rows:
         raise ParameterError("doctor: data has no samples", expected=expected)
-    return Samples(_with_state(model, rows), f"{len(rows)} inputs that were given")
+    return Samples(_with_state(model, rows), f"{len(rows)} inputs {origin}")
 
 
 def of_calls(model: Model, data: Iterable[Any]) -> Samples:

@@ -1,6 +1,7 @@
 """``nxjax doctor`` on files: one table, JSON or a page; one line for each error."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -126,6 +127,131 @@ def test_one_line_for_each_error(folder, capsys, monkeypatch, arguments, words):
     assert status == 2 and not out, (out, err)
     (line,) = [line for line in err.splitlines() if line.startswith("nxjax doctor: ")]
     assert words in line, line
+
+
+def onnx_file(path, nodes, inputs, outputs, constants=()):
+    """An ONNX file of these nodes; ports are (name, type, shape)."""
+    from onnx import helper, save
+
+    ports = [[helper.make_tensor_value_info(*p) for p in ps] for ps in (inputs, outputs)]
+    graph = helper.make_graph(nodes, "g", *ports, list(constants))
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    save(model, path)
+    return path
+
+
+def relu_file(path, shape, name="x", type=1):
+    from onnx import helper
+
+    return onnx_file(path, [helper.make_node("Relu", [name], ["y"])], [(name, type, shape)], [("y", type, shape)])
+
+
+def test_a_number_that_never_changes_is_a_constant(capsys, tmp_path):
+    """The rate chooses a branch, whose other side does not fit the sizes."""
+    from onnx import helper, numpy_helper
+
+    wide, narrow = (np.ones((n, 2), np.float32) for n in (6, 4))
+    made = lambda w: helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["m"])], "b", [], [helper.make_tensor_value_info("m", 1, [1, 2])],
+        [numpy_helper.from_array(w, "w")],
+    )  # fmt: skip
+    nodes = [
+        helper.make_node("Equal", ["sr", "k"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], then_branch=made(wide), else_branch=made(narrow)),
+    ]
+    file = onnx_file(
+        tmp_path / "rate.onnx", nodes, [("x", 1, [1, 6]), ("sr", 7, [])], [("y", 1, [1, 2])],
+        [numpy_helper.from_array(np.int64(16000), "k")],
+    )  # fmt: skip
+    np.savez(tmp_path / "data.npz", x=np.random.default_rng(0).normal(size=(3, 1, 6)), sr=np.full(3, 16000))
+    data = np.load(tmp_path / "data.npz")
+    np.savez(tmp_path / "data.npz", x=data["x"].astype(np.float32), sr=data["sr"])
+    status, out, err = run(capsys, file, "--targets", "tflite", "--data", tmp_path / "data.npz")
+    assert status == 0 and "sr is 16000 in all samples" in out, err
+    assert out.startswith("rate.onnx: x: f32[1,6]\n3 inputs of data.npz")
+
+
+def test_samples_say_open_dimensions(capsys, tmp_path):
+    file = relu_file(tmp_path / "open.onnx", ["n", 3, "w"])
+    for shape in ((4, 1, 3, 7), (4, 3, 7)):
+        np.savez(tmp_path / "data.npz", np.ones(shape, np.float32))
+        status, out, err = run(capsys, file, "--targets", "tflite", "--data", tmp_path / "data.npz")
+        assert status == 0 and out.startswith("open.onnx: x: f32[1,3,7]\n4 inputs"), err
+        assert "open dimensions" not in out
+
+
+def test_a_named_dimension_has_one_size(capsys, tmp_path):
+    from onnx import helper
+
+    file = onnx_file(
+        tmp_path / "two.onnx", [helper.make_node("Add", ["a", "b"], ["y"])],
+        [("a", 1, ["n", "length"]), ("b", 1, ["n", "length"])], [("y", 1, ["n", "length"])],
+    )  # fmt: skip
+    status, out, err = run(capsys, file, "--targets", "tflite", "--shape", "a=1,5")
+    assert status == 0 and out.startswith("two.onnx: a: f32[1,5], b: f32[1,5]"), err
+
+
+def test_numbers_of_64_bits_and_roots_of_noise(capsys, tmp_path):
+    from onnx import helper
+
+    file = relu_file(tmp_path / "wide.onnx", [1, 3], type=11)
+    status, out, err = run(capsys, file, "--targets", "tflite")
+    assert status == 0 and "numbers of 64 bits are computed in 32" in out, err
+    roots = onnx_file(
+        tmp_path / "root.onnx", [helper.make_node("Sqrt", ["x"], ["y"])], [("x", 1, [1, 6])], [("y", 1, [1, 6])]
+    )
+    status, out, err = run(capsys, roots, "--targets", "tflite", "--json")
+    found = json.loads(out)
+    assert status == 0 and "magnitudes of normal noise" in found["data"], err
+    assert found["targets"][0]["policy"] == "int8" and found["targets"][0]["sqnr"] > 20
+
+
+@pytest.mark.parametrize(
+    ("shape", "type", "words"),
+    [([10**5, 10**5, 100], 1, "is too large"), ([2**40, 2**40], 1, "is too large"), ([3], 8, "holds texts")],
+)
+def test_inputs_that_no_machine_holds(capsys, tmp_path, shape, type, words):
+    status, out, err = run(capsys, relu_file(tmp_path / "x.onnx", shape, type=type), "--targets", "tflite")
+    assert status == 2 and not out and words in err
+
+
+def test_a_format_is_known_by_content(folder, capsys, tmp_path):
+    for name in ("net.onnx", "net.tflite"):
+        (tmp_path / "model").write_bytes((folder / name).read_bytes())
+        assert run(capsys, tmp_path / "model", "--targets", "tflite")[0] == 0
+
+
+def test_names_of_a_file_move_no_terminal(capsys, tmp_path):
+    evil = "\x1b[31mRED\x1b]0;title\x07\r\nfake: takes it\x9b31m"
+    status, out, err = run(capsys, relu_file(tmp_path / "evil.onnx", [1, 3], "x" + evil), "--targets", "tflite")
+    assert status == 0
+    assert all(c.isprintable() or c == "\n" for c in out + err)
+    assert not any(line.startswith("fake") for line in (out + err).splitlines())
+
+
+def test_the_page_replaces_nothing_but_a_file(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in (".", os.devnull):
+        status, out, err = run(capsys, "net.onnx", "--targets", "tflite", "--html", name)
+        assert status == 2 and not out and "--html: no file" in err
+    assert not Path(os.devnull).is_file()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    # What was found is not lost if the page is.
+    monkeypatch.setattr("nxjax.files.safe_io.write", full)
+    status, out, err = run(capsys, "net.onnx", "--targets", "tflite", "--html", "page.html")
+    assert status == 2 and "takes it" in out and "No space left" in err
+
+
+def test_interrupted_is_one_line(folder, capsys, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("nxjax.doctor.command.doctor", stop)
+    status, out, err = run(capsys, folder / "net.onnx")
+    assert (status, out, err) == (130, "", "nxjax doctor: interrupted\n")
 
 
 def test_help_names_every_option():

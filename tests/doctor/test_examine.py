@@ -188,9 +188,9 @@ def test_who_agrees_is_not_searched():
 
 
 def test_a_slow_model_of_a_chip_does_not_run_a_large_network(monkeypatch):
-    from nxjax.doctor import examine
+    from nxjax.doctor import trial
 
-    monkeypatch.setattr(examine, "SLOW", 100)
+    monkeypatch.setattr(trial, "SLOW", 100)
     t = examined("chip")["chip"]
     assert t.state == "all" and not t.runs_on and not t.measured and t.deviation is None
     assert t.said.startswith("not run here") and t.label == "emitted" and t.sqnr > 20
@@ -247,10 +247,10 @@ def test_rewrites_compute_what_they_replace(op):
     }
     x = RNG.normal(size=(4, 6)).astype(np.float32)
     given, _ = model.given(calls[op], (jnp.asarray(x),))
-    program = rewrites.program_of(given)
+    program = given.program
     assert op in rewrites.possible(program)
     other = rewrites.rewritten(program, [op])
-    assert op not in {e.op.name for e in rewrites.program_of(model.given(other, (x,))[0]).equations}
+    assert op not in {e.op.name for e in model.given(other, (x,))[0].program.equations}
     flat = lambda y: [np.asarray(v) for v in (y if isinstance(y, (tuple, list)) else (y,))]
     for a, b in zip(flat(other(x)), flat(calls[op](jnp.asarray(x))), strict=True):
         np.testing.assert_allclose(a, b, atol=6e-4, rtol=1e-3)
@@ -280,7 +280,66 @@ def test_results_of_any_structure():
     assert t.state == "all" and t.sqnr > 20
 
 
+@pytest.mark.parametrize(
+    ("fun", "x"),
+    [
+        (lambda x: (x + 1) * x, np.arange(3, dtype=np.int32)),
+        (lambda x: x[::-1], np.ones(3, bool)),
+        (lambda x: jnp.exp(x * 1e30), np.ones((1, 3), np.float32)),
+    ],
+)
+def test_what_cannot_be_quantized_is_examined_as_it_is(fun, x):
+    t = nx.deploy.doctor(fun, x, targets="tflite", progress=False)["tflite"]
+    assert t.policy == "not quantized" and t.said.startswith("quantize: ") and t.files and t.state == "all"
+
+
+def test_a_rewrite_makes_a_function_that_can_be_quantized():
+    x = jnp.asarray(RNG.normal(size=(1, 16)).astype(np.float32))
+    before = nx.deploy.doctor(lambda x: nx.lax.top_k(x, 3), x, targets="tflite", progress=False)["tflite"]
+    assert before.state == "refused" and before.policy == "not quantized"
+    assert before.placement == "1 ops refused" and [r[0] for r in before.refused] == ["top_k"]
+    t = nx.deploy.doctor(lambda x: nx.lax.top_k(x, 3), x, targets="tflite", progress=False, fix=True)["tflite"]
+    assert t.fixes[0].kept and t.state == "all" and t.policy == "int8" and t.sqnr > 30
+
+
+def test_numbers_of_64_bits_are_computed_in_32():
+    from nxjax.doctor import model
+
+    table = jnp.asarray(RNG.normal(size=(10, 4)).astype(np.float32))
+    wide = lambda i: table[i.astype("int64") + 1] * 2
+    given, call = model.given(wide, (np.arange(3, dtype=np.int32),))
+    assert any(v.type.dtype == np.int64 for e in given.program.equations for v in e.outputs)
+    given.narrow([call])
+    assert not any(v.type.dtype == np.int64 for e in given.program.equations for v in e.outputs)
+    np.testing.assert_array_equal(given.fun(*call), wide(*call))
+    assert "computed in 32" in given.notes[0]
+    assert nx.deploy.doctor(wide, *call, targets="chip", progress=False)["chip"].state == "all"
+    # Where it would be another function, it stays as it is.
+    given, call = model.given(lambda i: (i.astype("int64") * 2**20 // 2**20).astype("int32"), (np.int32([5000]),))
+    given.narrow([call])
+    assert not given.notes
+
+
+def test_who_gave_wrong_results_is_named():
+    class Two(Nonsense):
+        name = title = "two"
+
+        def build(self, subject, options):
+            from nxjax.backends.evidence import Record
+
+            made = super().build(subject, options)
+            made.evidence = [Record("failed", "vendor-compiler", "an older tool", answer="it did not start")]
+            return made
+
+    registry._classes()["two"] = Two
+    try:
+        assert "another function" in examined("two")["two"].said
+    finally:
+        del registry._classes()["two"]
+
+
 def test_targets_are_named():
+    assert [t.target for t in examined("CHIP", "chip").targets] == ["chip"]
     assert set(usual()) < set(registry.names()) and "ethos-u55" in usual() and "ethos-u55-32" not in usual()
     assert [t.target for t in nx.deploy.doctor(net, PARAMS, IMAGE, targets="chip, liar,chip").targets] == [
         "chip",
