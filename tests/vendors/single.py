@@ -23,11 +23,11 @@ REDUCE = (
 )  # fmt: skip
 MOVES = (
     "reshape", "transpose", "concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile",
-    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin",
+    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin", "topk",
 )  # fmt: skip
 PRODUCTS = (
-    "conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected", "batch_matmul", "max_pool_2d",
-    "average_pool_2d", "prelu", "logical_and", "logical_or", "logical_not",
+    "conv_2d", "depthwise_conv_2d", "transpose_conv", "conv_3d", "transpose_conv_3d", "fully_connected", "batch_matmul",
+    "max_pool_2d", "average_pool_2d", "prelu", "logical_and", "logical_or", "logical_not",
 )  # fmt: skip
 OPS = [*UNARY, *BINARY, *COMPARE, *REDUCE, *MOVES, *PRODUCTS, "table"]
 
@@ -239,6 +239,28 @@ class Maker:
 
     def make_argmin(self, x):
         return self.arg("argmin", x)
+
+    def make_topk(self, x):
+        k = self.int(1, x.shape[-1])
+        shape, largest = (*x.shape[:-1], k), bool(self.int(0, 1))
+        outs = (self.tensor("y", shape, grid=x.grid), Tensor("places", shape, INT32))
+        return [x], Node("topk", (x,), outs, {"k": k, "largest": largest})
+
+    def make_conv_3d(self, x):
+        x, o = self.tensor("x", (1, self.int(2, 5), *self.image(6)[1:])), self.int(1, 9)
+        k, s = tuple(min(self.int(1, 3), n) for n in x.shape[1:4]), self.pick([(1, 1, 1), (2, 2, 2), (1, 2, 1)])
+        spatial = tuple((n - a) // t + 1 for n, a, t in zip(x.shape[1:4], k, s))
+        w, b = self.weights((o, *k, x.shape[4]), 0), self.bias(o)
+        attrs = {"strides": s, "padding": ((0, 0),) * 3, "activation": self.pick([None, "relu6"])}
+        return [x], Node("conv_3d", (x, w, b), (self.tensor("y", (1, *spatial, o)),), attrs)
+
+    def make_transpose_conv_3d(self, x):
+        x, o = self.tensor("x", (1, self.int(1, 3), *self.image(4)[1:])), self.int(1, 5)
+        k, s = tuple(self.int(1, 3) for _ in range(3)), self.pick([(1, 1, 1), (2, 2, 2)])
+        spatial = tuple((n - 1) * t + a for n, t, a in zip(x.shape[1:4], s, k))
+        w, b = self.weights((o, *k, x.shape[4]), 0), self.bias(o)
+        attrs = {"strides": s, "padding": ((0, 0),) * 3, "activation": None}
+        return [x], Node("transpose_conv_3d", (x, w, b), (self.tensor("y", (1, *spatial, o)),), attrs)
 
     def window(self, op, weights=None):
         x = self.tensor("x", self.image(16))

@@ -52,6 +52,11 @@ def _two(value: Any, _: int) -> tuple[int, int]:
     return operator.index(first), operator.index(second)
 
 
+def _three(value: Any, _: int) -> tuple[int, int, int]:
+    first, second, third = value
+    return operator.index(first), operator.index(second), operator.index(third)
+
+
 def _pairs(value: Any, _: int) -> tuple[tuple[int, int], ...]:
     return tuple(_two(pair, _) for pair in value)
 
@@ -59,6 +64,11 @@ def _pairs(value: Any, _: int) -> tuple[tuple[int, int], ...]:
 def _two_pairs(value: Any, _: int) -> tuple[tuple[int, int], ...]:
     first, second = value
     return _pairs((first, second), _)
+
+
+def _three_pairs(value: Any, _: int) -> tuple[tuple[int, int], ...]:
+    first, second, third = value
+    return _pairs((first, second, third), _)
 
 
 def _axis(value: Any, rank: int) -> int:
@@ -114,9 +124,11 @@ TEXT: Final = AttributeKind("a name", _text)
 NUMBERS: Final = AttributeKind("numbers", _numbers)
 INTEGERS: Final = AttributeKind("integers", _integers)
 TWO: Final = AttributeKind("two integers, of height and width", _two)
+THREE: Final = AttributeKind("three integers, of depth, height and width", _three)
 PER_DIMENSION: Final = AttributeKind("an integer per dimension", _integers, turned=back)
 PAIRS: Final = AttributeKind("(low, high) per dimension", _pairs, turned=back)
 BORDER: Final = AttributeKind("(low, high) of height and of width", _two_pairs)
+BORDERS: Final = AttributeKind("(low, high) of depth, of height and of width", _three_pairs)
 AXIS: Final = AttributeKind("an axis", _axis, turned=lambda axis, perm: perm[axis])
 NEW_AXIS: Final = AttributeKind("an axis of the result", lambda value, rank: _axis(value, rank + 1))
 AXES: Final = AttributeKind(

@@ -161,14 +161,19 @@ class GraphBuilder:
         return self.emit_many(op, xs, [shape], kind, stretch, **attrs)[0]
 
     def emit_many(
-        self, op: str, xs: Operands, shapes: Sequence[Shape], kind: TensorKind, stretch: bool = False, /, **attrs: Any
+        self,
+        op: str,
+        xs: Operands,
+        shapes: Sequence[Shape],
+        kind: TensorKind | Sequence[TensorKind],
+        stretch: bool = False,
+        /,
+        **attrs: Any,
     ) -> list[LogicalTensor]:
-        """A node with several results of one dtype or grid."""
+        """A node with several results, of one dtype or grid, or each of its own."""
         inputs = tuple(None if x is None else self.tensor(x if stretch else self.full(x), stretch) for x in xs)
-        grid, dtype = (kind, kind.dtype) if isinstance(kind, Grid) else (None, kind)
-        if grid is None:
-            check_dtype(dtype)
-        outs = tuple(Tensor("", s, dtype, grid) for s in shapes)
+        kinds = kind if isinstance(kind, Sequence) else [kind] * len(shapes)
+        outs = tuple(_empty(s, k) for s, k in zip(shapes, kinds, strict=True))
         self.nodes.append(Node(op, inputs, outs, attrs, self.source, self.scope))
         return [LogicalTensor(s, t) for s, t in zip(shapes, outs, strict=True)]
 
@@ -372,6 +377,14 @@ class GraphBuilder:
             found = self.apply(e.op, [value_of(a, env) for a in e.inputs], e.params, [v.type for v in e.outputs])
             env.update(zip(e.outputs, found, strict=True))
         return [value_of(a, env) for a in program.outputs]
+
+
+def _empty(shape: Shape, kind: TensorKind) -> Tensor:
+    """A tensor of a grid or a dtype, which formats must hold."""
+    if isinstance(kind, Grid):
+        return Tensor("", shape, kind.dtype, kind)
+    check_dtype(kind)
+    return Tensor("", shape, kind)
 
 
 def known_consts(program: Program) -> dict[Var, LogicalTensor]:

@@ -26,6 +26,9 @@ MOVES: Final = frozenset(("reshape", "transpose", "broadcast_to"))
 REFUSED: Final[dict[str, tuple[str, str]]] = {
     "gather": ("Core ML places gathers on the CPU", "index on the host, or multiply by a one-hot matrix"),
     "table": ("a table is a gather, which Core ML places on the CPU", "use an activation that Core ML has"),
+    "topk": ("it is not among the operations known to be native", "take argmax, or sort on the host"),
+    "conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),
+    "transpose_conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),
     "reduce_prod": ("the Neural Engine has no product along an axis", "sum logarithms"),
     **{
         op: ("its result is an integer, which the Neural Engine does not compute", f"leave the last {op} to the host")
@@ -52,8 +55,8 @@ def supports(node: Node) -> Verdict:
     if node.op in ("conv_2d", "depthwise_conv_2d", "transpose_conv"):
         w = node.inputs[1]
         assert w is not None
-        if max(w.shape[1:3]) > MAX_KERNEL:
-            size = "x".join(map(str, w.shape[1:3]))
+        if max(w.shape[1:-1]) > MAX_KERNEL:
+            size = "x".join(map(str, w.shape[1:-1]))
             return Verdict(False, f"a kernel of {size} is wider than {MAX_KERNEL}", "use smaller kernels in a row")
     return YES
 

@@ -33,7 +33,17 @@ from nxjax.vendors.apple import table
 EXTRA: Final = "coreml"
 PRECISIONS: Final = {"float16": dtypes.float16, "float32": dtypes.float32}
 # Ops that never vanish into others.
-PRODUCTS: Final = frozenset(("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected", "batch_matmul"))
+PRODUCTS: Final = frozenset(
+    (
+        "conv_2d",
+        "depthwise_conv_2d",
+        "transpose_conv",
+        "conv_3d",
+        "transpose_conv_3d",
+        "fully_connected",
+        "batch_matmul",
+    )
+)
 _OPTIONS: Final = ("precision",)
 
 

@@ -128,6 +128,7 @@ _INSTEAD: Final = {
     "SQUARE": "x * x",
     "ABS": "maximum(x, -x)",
     "NEG": "multiply by -1",
+    "TOPK_V2": "let the scores be the result, and sort them on the host",
     "ARG_MAX": "let the scores be the result, argmax on the host",
     "GATHER": "slice and concatenate where the indices are constants",
     "BATCH_MATMUL": "a layer with constant weights; products of two activations run on the host",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.ops import those
 from nxjax.lower.npu.placement import Rule
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
@@ -39,9 +40,7 @@ TYPES: Final = frozenset(
 CASTS: Final = TYPES - {dtypes.int4, dtypes.uint4, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64}
 # Sums of plain integers of these types have no kernel; quantized ones are another matter.
 NO_SUMS: Final = frozenset((dtypes.int8, dtypes.int16))
-PRODUCTS: Final = frozenset(
-    ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected", "batch_matmul")
-)  # fmt: skip
+PRODUCTS: Final = frozenset(those(lambda op: op.weighted)) | {"batch_matmul"}
 
 
 def rule(platform: str = DEFAULT_PLATFORM) -> Rule:

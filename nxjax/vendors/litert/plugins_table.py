@@ -32,6 +32,8 @@ ARG_MIN ELU LESS_EQUAL LOG_SOFTMAX LOGICAL_NOT LOGICAL_OR NEG ONE_HOT PRELU ROUN
 """
 # Google's plugin lists what it refuses; of the operators that we write, this is all.
 _GOOGLE_REFUSES: Final = ("REDUCE_PROD",)
+# Of these it is not known.
+_NOT_KNOWN: Final = ("TOPK_V2", "CONV_3D", "CONV_3D_TRANSPOSE")
 
 _INSTEAD: Final = {
     "ELU": "use relu, leaky_relu or gelu",
@@ -80,4 +82,4 @@ def _all_but(chip: str, refused: tuple[str, ...]) -> Table:
 QUALCOMM: Final = _table("Qualcomm's LiteRT plugin", _COMMON, _BOTH, _QUALCOMM)
 SAMSUNG: Final = _table("Samsung's LiteRT plugin", _COMMON, _BOTH)
 MEDIATEK: Final = _table("MediaTek's LiteRT plugin", _COMMON, "PRELU", limits=(_TYPES,))
-GOOGLE: Final = _all_but("Google Tensor's LiteRT plugin", _GOOGLE_REFUSES)
+GOOGLE: Final = _all_but("Google Tensor's LiteRT plugin", _GOOGLE_REFUSES + _NOT_KNOWN)

@@ -9,6 +9,8 @@ What is mended was seen with QNN 2.51 (onnxruntime-qnn 2.7.0) on its simulator:
 - products of values that end, along their last axis, in one repeated constant are wrong by any amount: one more element
   of another value follows, and is cut off;
 - float gathers along another axis than the first give wrong rows: the axis goes first;
+- transposed convolutions of volumes are wrong by any amount where the strides of height and width differ: they become
+  those of images; and where more is cut before a result than behind it: the whole result is cut by a slice;
 - float means of windows over a border are wrong for many sizes: zeros are padded, and what they took is multiplied in.
 """
 
@@ -22,6 +24,7 @@ import numpy as np
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.volume import by_images
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -87,6 +90,11 @@ def mended(graph: NpuGraph, arch: int) -> tuple[NpuGraph, dict[Node, Node], list
             _join_instead(m, n, new, x)
         elif n.op == "conv_2d" and real and arch >= 73 and _strides_twice(new):
             _split_strides(m, n, new)
+        elif n.op == "transpose_conv_3d" and new.attrs["strides"][1] != new.attrs["strides"][2]:
+            for part in by_images(new):
+                m.put(n, part)
+        elif n.op == "transpose_conv_3d" and any(low > max(high, 0) for low, high in new.attrs["padding"]):
+            _cut_after(m, n, new)
         elif n.op == "average_pool_2d" and real and x is not None and any(map(any, n.attrs["padding"])):
             _pad_first(m, n, new, x)
         elif n.op == "gather" and real and x is not None and int(n.attrs["axis"]) % len(x.shape):
@@ -116,6 +124,18 @@ def _pads_the_end(n: Node) -> bool:
     """Whether the last axis alone is padded, behind its end, with another number than zero."""
     *others, (low, high) = n.attrs["padding"]
     return bool(n.attrs["value"]) and high > 0 and not low and not any(map(any, others))
+
+
+def _cut_after(m: _Mender, old: Node, n: Node) -> None:
+    """A transposed convolution of which nothing is cut, and a slice of its result."""
+    x, w, y = n.operand(), n.operand(1), n.output
+    rows = zip(x.shape[1:-1], n.attrs["strides"], w.shape[1:-1], strict=True)
+    shape = (y.shape[0], *((k - 1) * s + size for k, s, size in rows), y.shape[-1])
+    full = Tensor(f"{y.name}/full", shape, y.dtype, y.grid)
+    none = tuple((0, min(high, 0)) for _, high in n.attrs["padding"])
+    m.put(old, replace(n, outputs=(full,), attrs={**n.attrs, "padding": none}, name=f"{n.name or n.op}/full"))
+    begin = (0, *(low for low, _ in n.attrs["padding"]), 0)
+    m.put(old, replace(old, op="slice", inputs=(full,), attrs={"begin": begin, "size": y.shape}))
 
 
 def _joined(m: _Mender, old: Node, parts: tuple[Tensor, ...]) -> None:

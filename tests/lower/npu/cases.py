@@ -44,36 +44,30 @@ class Case:
 
 
 def correlation(x: np.ndarray, w: np.ndarray, strides, dilations, padding, groups: int = 1) -> np.ndarray:
-    """The definition, in loops over the result: w is [o, kh, kw, c / groups]."""
+    """The definition, in loops over the result, of any number of spatial dimensions: w is [o, kh, kw, c / groups]."""
     x = np.pad(x, ((0, 0), *padding, (0, 0)))
-    o, kh, kw, c = w.shape
-    oh = (x.shape[1] - (kh - 1) * dilations[0] - 1) // strides[0] + 1
-    ow = (x.shape[2] - (kw - 1) * dilations[1] - 1) // strides[1] + 1
-    y = np.zeros((x.shape[0], oh, ow, o))
-    for i in range(oh):
-        for j in range(ow):
-            part = x[
-                :,
-                i * strides[0] : i * strides[0] + (kh - 1) * dilations[0] + 1 : dilations[0],
-                j * strides[1] : j * strides[1] + (kw - 1) * dilations[1] + 1 : dilations[1],
-            ]
-            for k in range(o):
-                g = k // (o // groups)
-                y[:, i, j, k] = (part[..., g * c : (g + 1) * c] * w[k]).sum((1, 2, 3))
+    o, *kernel, c = w.shape
+    rows = list(zip(strides, dilations, kernel, strict=True))
+    sizes = [(n - (k - 1) * d - 1) // s + 1 for n, (s, d, k) in zip(x.shape[1:-1], rows, strict=True)]
+    y = np.zeros((x.shape[0], *sizes, o))
+    for at in np.ndindex(*sizes):
+        window = (slice(i * s, i * s + (k - 1) * d + 1, d) for i, (s, d, k) in zip(at, rows, strict=True))
+        part = x[(slice(None), *window)]
+        for j in range(o):
+            g = j // (o // groups)
+            y[(slice(None), *at, j)] = (part[..., g * c : (g + 1) * c] * w[j]).sum(tuple(range(1, x.ndim)))
     return y.astype(np.float32)
 
 
 def spread(x: np.ndarray, w: np.ndarray, strides, cuts) -> np.ndarray:
     """A transposed convolution by its definition: every element of x adds its window."""
-    n, h, wd, _ = x.shape
-    o, kh, kw, _ = w.shape
-    y = np.zeros((n, (h - 1) * strides[0] + kh, (wd - 1) * strides[1] + kw, o))
-    for i in range(h):
-        for j in range(wd):
-            part = np.einsum("nc,oabc->nabo", x[:, i, j], w)
-            y[:, i * strides[0] : i * strides[0] + kh, j * strides[1] : j * strides[1] + kw] += part
-    (t, b), (lo, r) = cuts
-    return y[:, t : y.shape[1] - b, lo : y.shape[2] - r].astype(np.float32)
+    n, *space, _ = x.shape
+    o, *kernel, _ = w.shape
+    y = np.zeros((n, *((m - 1) * s + k for m, s, k in zip(space, strides, kernel, strict=True)), o))
+    for at in np.ndindex(*space):
+        window = (slice(i * s, i * s + k) for i, s, k in zip(at, strides, kernel, strict=True))
+        y[(slice(None), *window)] += np.tensordot(x[(slice(None), *at)], np.moveaxis(w, 0, -1), (1, w.ndim - 2))
+    return y[(slice(None), *(slice(a, m - b) for m, (a, b) in zip(y.shape[1:-1], cuts, strict=True)))].astype("f4")
 
 
 def cases() -> list[Case]:
@@ -94,6 +88,13 @@ def cases() -> list[Case]:
     cuts = ((1, 0), (0, 2))
     want = spread(x, w, (2, 3), cuts) + b
     case("transpose_conv", [x, w, b], want, constants=(1, 2), strides=(2, 3), padding=cuts, activation=None)
+    x3, w3 = f32(1, 4, 5, 3, 2), f32(3, 2, 3, 2, 2)
+    conv3 = {"strides": (2, 1, 2), "dilations": (1, 2, 1), "padding": ((1, 0), (2, 1), (0, 1))}
+    want = correlation(x3, w3, *conv3.values()) + b[:3]
+    case("conv_3d", [x3, w3, b[:3]], np.maximum(want, 0), constants=(1, 2), activation="relu", **conv3)
+    cuts = ((1, 0), (0, 2), (1, 1))
+    want = spread(x3, w3, (2, 1, 3), cuts)
+    case("transpose_conv_3d", [x3, w3, None], want, constants=(1,), strides=(2, 1, 3), padding=cuts, activation=None)
     m, n = f32(3, 5), f32(4, 5)
     case("fully_connected", [m, n, f32(4) * 0], m @ n.T, constants=(1, 2), activation=None)
     m3 = f32(2, 3, 5)
@@ -138,6 +139,11 @@ def cases() -> list[Case]:
     case("reduce_prod", [x], np.prod(x, axis=1), axes=(1,), keepdims=False)
     case("argmax", [x], np.argmax(x, 3).astype(np.int32), axis=3)
     case("argmin", [x], np.argmin(x, 1).astype(np.int32), axis=1)
+    ties = np.float32([[3, 1, 3, 2], [0, 0, -1, 0]])
+    case("topk", [ties], [np.float32([[3, 3], [0, 0]]), np.int32([[0, 2], [0, 1]])], k=2)
+    least = [np.float32([[1, 2, 3, 3], [-1, 0, 0, 0]]), np.int32([[1, 3, 0, 2], [2, 0, 1, 3]])]
+    case("topk", [ties], least, "least", k=4, largest=False)
+    case("topk", [ties], [v[:, :3] for v in least], "least three", k=3, largest=False)
     s = np.exp(0.5 * a) / np.exp(0.5 * a).sum(-1, keepdims=True)
     case("softmax", [a], s, beta=0.5)
     case("log_softmax", [a], a - np.log(np.exp(a).sum(-1, keepdims=True)))

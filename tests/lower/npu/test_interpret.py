@@ -40,7 +40,7 @@ COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_e
 SAME = {
     "maximum", "minimum", "select", "max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "reshape",
     "transpose", "concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile", "reverse", "gather",
-    "resize_nearest", "resize_bilinear",
+    "resize_nearest", "resize_bilinear", "topk",
 }  # fmt: skip
 QUANTIZED = [c for c in CASES if c.op not in PLAIN and c.op not in FIXED_GRIDS]
 
@@ -52,7 +52,7 @@ def around(x: np.ndarray) -> Grid:
 @pytest.mark.parametrize("case", QUANTIZED, ids=map(str, QUANTIZED))
 def test_grids_mean_what_their_floats_mean(case: Case):
     """The same node on grids: within a step or so of the float node on the real values of its stored operands."""
-    weights = {"conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected"}
+    weights = {"conv_2d", "conv_3d", "depthwise_conv_2d", "transpose_conv", "transpose_conv_3d", "fully_connected"}
     real, stored = case.graph()
     floats = [t for t in real.nodes[0].operands if t.dtype == np.float32]
     data = dict(zip(real.inputs, stored, strict=True)) | {t: t.data for t in floats if t.constant}

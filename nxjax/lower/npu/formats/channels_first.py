@@ -7,6 +7,7 @@ operands and gives its results. Knows no format and no package.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final, final
@@ -15,6 +16,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.permutation import inverse
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -23,8 +25,8 @@ from nxjax.trace.types import Shape
 # A value of the format's package.
 Value = Any
 
-TO_FIRST: Final = (0, 3, 1, 2)
-TO_LAST: Final = (0, 2, 3, 1)
+# Ranks of images and volumes, whose channels may stand first.
+IMAGES: Final = (4, 5)
 
 # Ops that these formats name alike: of one or two values by the graph's own names, and along axes.
 SAME_BINARY: Final[dict[str, str]] = {
@@ -39,6 +41,15 @@ REDUCE: Final = {
     "mean": "reduce_mean", "sum": "reduce_sum", "reduce_max": "reduce_max", "reduce_min": "reduce_min",
     "reduce_prod": "reduce_prod",
 }  # fmt: skip
+
+
+def to_first(rank: int) -> tuple[int, ...]:
+    """The permutation that brings the channels of an image or a volume to the front.
+
+    >>> to_first(4), to_first(5)
+    ((0, 3, 1, 2), (0, 4, 1, 2, 3))
+    """
+    return (0, rank - 1, *range(1, rank - 1))
 
 
 class ChannelsFirst(ABC):
@@ -67,10 +78,11 @@ class ChannelsFirst(ABC):
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
-        n, h, w, c = shape
-        if c == 1 or h * w == 1:
-            return self.reshaped(value, [n, c, h, w] if first else [n, h, w, c])
-        return self.transposed(value, TO_FIRST if first else TO_LAST)
+        n, *space, c = shape
+        if c == 1 or math.prod(space) == 1:
+            return self.reshaped(value, [n, c, *space] if first else shape)
+        order = to_first(len(shape))
+        return self.transposed(value, order if first else inverse(order))
 
     def literal(self, t: Tensor, first: bool = False, shape: Sequence[int] | None = None) -> Value:
         """A constant tensor, also under another shape with leading ones."""
@@ -78,12 +90,13 @@ class ChannelsFirst(ABC):
         data = t.data if shape is None else t.data.reshape(tuple(shape))
         axis = None if t.grid is None or t.grid.axis is None else t.grid.axis % len(t.shape) + data.ndim - len(t.shape)
         if first:
-            data = data.transpose(TO_FIRST)
-            axis = None if axis is None else TO_FIRST.index(axis)
+            order = to_first(data.ndim)
+            data = data.transpose(order)
+            axis = None if axis is None else order.index(axis)
         return self.fixed(data, t.grid, axis)
 
     def get(self, t: Tensor, first: bool = False) -> Value:
-        """The value of a tensor, channels first if asked for (then of rank 4)."""
+        """The value of a tensor, channels first if asked for (then an image or a volume)."""
         known = self.values.setdefault(t, {})
         if first not in known:
             known[first] = self.literal(t, first) if t.data is not None else self.turn(known[not first], t.shape, first)
@@ -92,7 +105,7 @@ class ChannelsFirst(ABC):
     def widened(self, t: Tensor, rank: int, first: bool) -> Value:
         """An operand of an elementwise op brought to ``rank`` by leading ones, so that it broadcasts in ``first``."""
         if len(t.shape) == rank or not first:
-            return self.get(t, first and len(t.shape) == 4)
+            return self.get(t, first)
         shape = (1,) * (rank - len(t.shape)) + t.shape
         if t.data is not None:
             return self.literal(t, first, shape)
@@ -100,7 +113,7 @@ class ChannelsFirst(ABC):
 
     def follow(self, node: Node) -> bool:
         """The layout of an elementwise op: channels first if any image it reads is, and its result is an image."""
-        return len(node.output.shape) == 4 and any(self.natural.get(t, False) for t in node.operands)
+        return len(node.output.shape) in IMAGES and any(self.natural.get(t, False) for t in node.operands)
 
     def put(self, t: Tensor, value: Value, first: bool) -> None:
         self.values[t] = {first: value}
@@ -155,7 +168,8 @@ def _elementwise(rule: Rule) -> Row:
 def _ordered(rule: Rule) -> Row:
     def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
         first = net.follow(node)
-        order = TO_FIRST if first else tuple(range(len(node.operand().shape)))
+        rank = len(node.operand().shape)
+        order = to_first(rank) if first else tuple(range(rank))
         return rule(net, node, order, *(net.get(t, first) for t in node.operands)), first
 
     return row
@@ -165,9 +179,11 @@ def _reductions(rule: Rule) -> Row:
     def row(net: ChannelsFirst, node: Node) -> tuple[Any, bool]:
         x, a = node.operand(), node.attrs
         axes, keep = set(a["axes"] if "axes" in a else [a["axis"]]), a.get("keepdims", False)
-        # Without its channels or without both its spatial axes an image has the same order in both layouts.
-        first = net.natural.get(x, False) and (keep or 3 in axes or axes >= {1, 2})
-        at = sorted(TO_FIRST.index(i) if first else i for i in axes)
+        # Without its channels or without all its spatial axes an image has the same order in both layouts.
+        order = to_first(len(x.shape))
+        same = axes >= {order[1]} or axes >= set(order[2:])
+        first = net.natural.get(x, False) and (keep or same)
+        at = sorted(order.index(i) if first else i for i in axes)
         return rule(net, node, at, net.get(x, first)), first and keep
 
     return row

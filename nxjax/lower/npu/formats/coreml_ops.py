@@ -18,10 +18,10 @@ from nxjax.lower.npu.formats.channels_first import (
     REDUCE,
     SAME_BINARY,
     SAME_UNARY,
-    TO_FIRST,
     LayoutRules,
     Value,
     bias_of,
+    to_first,
 )
 from nxjax.lower.npu.formats.coreml_net import CoremlNet
 from nxjax.lower.npu.graph import Node, Tensor
@@ -66,12 +66,12 @@ def biased(net: CoremlNet, node: Node) -> dict[str, Any]:
     return {} if bias is None else {"bias": net.reals(bias)}
 
 
-@images("conv_2d", "depthwise_conv_2d")
+@images("conv_2d", "conv_3d", "depthwise_conv_2d")
 def _(net: CoremlNet, node: Node, x: Value) -> Value:
     a, w = node.attrs, net.weights_of(node)
-    if node.op == "conv_2d":
-        o, kh, kw, i = w.shape
-        weights, groups = net.kernel(w, (0, 3, 1, 2), (o, i, kh, kw), 0), a["groups"]
+    if node.op != "depthwise_conv_2d":
+        o, *kernel, i = w.shape
+        weights, groups = net.kernel(w, to_first(len(w.shape)), (o, i, *kernel), 0), a["groups"]
     else:
         _, kh, kw, o = w.shape
         weights, groups = net.kernel(w, (3, 0, 1, 2), (o, 1, kh, kw), 0), node.operand().shape[3]
@@ -81,15 +81,15 @@ def _(net: CoremlNet, node: Node, x: Value) -> Value:
     )  # fmt: skip
 
 
-@images("transpose_conv")
+@images("transpose_conv", "transpose_conv_3d")
 def _(net: CoremlNet, node: Node, x: Value) -> Value:
     w, cut = net.weights_of(node), frame(node.attrs["padding"])
-    o, kh, kw, i = w.shape
+    (o, *kernel, i), rank, strides = w.shape, len(w.shape), list(node.attrs["strides"])
     if any(p < 0 for p in cut):
         raise LoweringError("transpose_conv: padding", got=node.attrs["padding"], expected=">= 0", source=node.source)
     return net.op.conv_transpose(
-        x=x, weight=net.kernel(w, (3, 0, 1, 2), (i, o, kh, kw), 1), strides=list(node.attrs["strides"]),
-        pad_type="custom", pad=cut, output_shape=in_order(node.output.shape, TO_FIRST), **biased(net, node),
+        x=x, weight=net.kernel(w, (rank - 1, *range(rank - 1)), (i, o, *kernel), 1), strides=strides,
+        pad_type="custom", pad=cut, output_shape=in_order(node.output.shape, to_first(rank)), **biased(net, node),
     )  # fmt: skip
 
 
@@ -147,7 +147,8 @@ def _(net: CoremlNet, node: Node, x: Value, y: Value) -> Value:
 @elementwise("select")
 def _(net: CoremlNet, node: Node, condition: Value, x: Value, y: Value) -> Value:
     # MIL's select has the shape of its two values whatever the condition's is.
-    shape = in_order(node.output.shape, TO_FIRST) if net.follow(node) else list(node.output.shape)
+    shape = list(node.output.shape)
+    shape = in_order(shape, to_first(len(shape))) if net.follow(node) else shape
     x, y = (v if list(v.shape) == shape else net.op.tile(x=lead(net, v, shape), reps=repeats(v, shape)) for v in (x, y))
     return net.op.select(cond=condition, a=x, b=y)
 
@@ -243,6 +244,12 @@ def _(net: CoremlNet, node: Node, axes: list[int], x: Value) -> Value:
 _rules.reductions("argmax", "argmin")(
     lambda net, node, axes, x: getattr(net.op, f"reduce_{node.op}")(x=x, axis=axes[0], keep_dims=False)
 )
+
+
+@ordered("topk")
+def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
+    axis, k = order.index(len(order) - 1), np.int32(node.attrs["k"])
+    return list(net.op.topk(x=x, k=k, axis=axis, ascending=not node.attrs["largest"]))
 
 
 @ordered("softmax")

@@ -403,6 +403,33 @@ def read_arg(op: str) -> Rule:
     return rule
 
 
+def topk(b: OnnxBuilder, n: Node) -> None:
+    x, (values, places) = n.operand(), n.outputs
+    rank, largest = len(x.shape), n.attrs["largest"]
+    layout = b.agree([x], rank)
+    if b.opset < 11 and not largest:
+        raise b.refuse("the least elements before opset 11", "write a newer opset")
+    more: dict[str, Any] = {"largest": int(largest), "sorted": 1} if b.opset >= 11 else {}
+    found, where = b.ops(
+        "TopK", [b.real(x, layout), b.constant([n.attrs["k"]])], 2, axis=layout.index(rank - 1), **more
+    )
+    b.result(values, found, layout)
+    b.result(places, b.op("Cast", [where], "cast", to=element(b, places.dtype)), layout)
+
+
+def read_topk(r: OnnxReader, n: Any) -> None:
+    a, layout = r.attributes(n), own_layout(r, n.input[0])
+    to = r.sole_reader(n.output[1], "Cast")
+    if layout[int(a.get("axis", -1)) % len(layout)] != len(layout) - 1 or not a.get("sorted", 1):
+        raise refuse(n, "along another axis than the last, or in no order")
+    if to is None or r.dtype(to.output[0]) != dtypes.int32:
+        raise refuse(n, "whose places are not cast to int32")
+    r.done.add(id(to))
+    (k,) = numbers(r, n, 1, "k") or [0]
+    attrs = {"k": k, "largest": bool(a.get("largest", 1))}
+    r.emit("topk", [(n.input[0], layout)], [n.output[0], to.output[0]], layout, attrs)
+
+
 def cumsum(b: OnnxBuilder, n: Node) -> None:
     x = n.operand()
     layout = b.agree([x], len(x.shape))
@@ -483,6 +510,7 @@ ROWS: Final = [
     _reduced("reduce_prod", "ReduceProd", 18),
     OnnxRow("argmax", arg("ArgMax"), "ArgMax", read_arg("argmax")),
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
+    OnnxRow("topk", topk, "TopK", read_topk),
     OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),
 ]
 EMIT: Final[dict[str, Emit]] = {row.op: row.write for row in ROWS}

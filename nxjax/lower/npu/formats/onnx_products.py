@@ -42,15 +42,21 @@ def _windows(n: Node, kernel: Sequence[int]) -> dict[str, Any]:
     return {"kernel_shape": list(kernel), "strides": strides, "pads": padding}
 
 
+def _first(rank: int) -> Layout:
+    """Channels first."""
+    return (0, rank - 1, *range(1, rank - 1))
+
+
 def _convolution(b: OnnxBuilder, n: Node, weights: Layout, groups: int) -> None:
     x, w = n.operand(), n.operand(1)
-    operands = [b.real(x, NCHW), b.real(w, weights, weight=True), *bias(b, n)]
-    value = b.op("Conv", operands, **_windows(n, w.shape[1:3]), dilations=list(n.attrs["dilations"]), group=groups)
-    finish(b, n, value, NCHW)
+    layout = _first(len(x.shape))
+    operands = [b.real(x, layout), b.real(w, weights, weight=True), *bias(b, n)]
+    value = b.op("Conv", operands, **_windows(n, w.shape[1:-1]), dilations=list(n.attrs["dilations"]), group=groups)
+    finish(b, n, value, layout)
 
 
-def conv_2d(b: OnnxBuilder, n: Node) -> None:
-    _convolution(b, n, NCHW, n.attrs["groups"])
+def convolution(b: OnnxBuilder, n: Node) -> None:
+    _convolution(b, n, _first(len(n.operand().shape)), n.attrs["groups"])
 
 
 def depthwise_conv_2d(b: OnnxBuilder, n: Node) -> None:
@@ -71,20 +77,19 @@ def _weights(r: OnnxReader, n: Any) -> tuple[int, ...]:
     if not r.is_constant(n.input[1]):
         raise refuse(n, "with computed weights")
     shape = r.shape(n.input[1])
-    if len(shape) != 4:
+    if len(shape) not in (4, 5):
         raise refuse(n, f"over {len(shape) - 2} dimensions")
     return shape
 
 
-def _pair(a: dict[str, Any], key: str) -> tuple[int, int]:
-    first, second = a.get(key, (1, 1))
-    return int(first), int(second)
+def _sizes(a: dict[str, Any], key: str, spatial: int = 2) -> tuple[int, ...]:
+    return tuple(map(int, a.get(key, (1,) * spatial)))
 
 
-def _placed(r: OnnxReader, n: Any, **more: Any) -> tuple[dict[str, Any], str]:
+def _placed(r: OnnxReader, n: Any, spatial: int = 2, **more: Any) -> tuple[dict[str, Any], str]:
     """The attributes of a window that moves and of what is fused behind it, and the value after it."""
     a = r.attributes(n)
-    attrs: dict[str, Any] = {"strides": _pair(a, "strides"), "padding": tuple(_pads(r, n, 2)), **more}
+    attrs: dict[str, Any] = {"strides": _sizes(a, "strides", spatial), "padding": tuple(_pads(r, n, spatial)), **more}
     attrs["activation"], out = fused(r, n.output[0])
     return attrs, out
 
@@ -96,13 +101,14 @@ def _third(n: Any) -> tuple[str, Layout | None] | None:
 
 def read_convolution(r: OnnxReader, n: Any) -> None:
     a, shape = r.attributes(n), _weights(r, n)
-    groups, channels = int(a.get("group", 1)), r.shape(n.input[0])[1]
-    (attrs, out), bias = _placed(r, n, dilations=_pair(a, "dilations")), _third(n)
-    if groups > 1 and groups == channels and shape[1] == 1:
+    groups, channels, spatial = int(a.get("group", 1)), r.shape(n.input[0])[1], len(shape) - 2
+    (attrs, out), bias = _placed(r, n, spatial, dilations=_sizes(a, "dilations", spatial)), _third(n)
+    if groups > 1 and groups == channels and shape[1] == 1 and spatial == 2:
         r.emit("depthwise_conv_2d", [(n.input[0], NCHW), (n.input[1], _CHANNELS_LAST), bias], [out], NCHW, attrs)
         return
     attrs["groups"] = groups
-    r.emit("conv_2d", [(n.input[0], NCHW), (n.input[1], NCHW), bias], [out], NCHW, attrs)
+    op, layout = "conv_2d" if spatial == 2 else "conv_3d", _first(spatial + 2)
+    r.emit(op, [(n.input[0], layout), (n.input[1], layout), bias], [out], layout, attrs)
 
 
 def transpose_conv(b: OnnxBuilder, n: Node) -> None:
@@ -113,23 +119,26 @@ def transpose_conv(b: OnnxBuilder, n: Node) -> None:
     extra = [max(0, -high) for _, high in padding]
     if any(e >= s for e, s in zip(extra, n.attrs["strides"], strict=True) if e):
         raise b.refuse("a transposed convolution with more padding after its result than its stride allows")
-    operands = [b.real(x, NCHW), b.real(w, (3, 0, 1, 2), weight=True), *bias(b, n)]
-    settings: dict[str, Any] = _windows(n, w.shape[1:3]) | {
+    rank = len(x.shape)
+    layout, weights = _first(rank), (rank - 1, *range(rank - 1))
+    operands = [b.real(x, layout), b.real(w, weights, weight=True), *bias(b, n)]
+    settings: dict[str, Any] = _windows(n, w.shape[1:-1]) | {
         "pads": pads([(low, max(0, high)) for low, high in padding])
     }
-    finish(b, n, b.op("ConvTranspose", operands, **settings, output_padding=extra), NCHW)
+    finish(b, n, b.op("ConvTranspose", operands, **settings, output_padding=extra), layout)
 
 
 def read_transposed_convolution(r: OnnxReader, n: Any) -> None:
     a = r.attributes(n)
-    _weights(r, n)
-    if int(a.get("group", 1)) != 1 or _pair(a, "dilations") != (1, 1) or "output_shape" in a:
+    spatial = len(_weights(r, n)) - 2
+    if int(a.get("group", 1)) != 1 or set(_sizes(a, "dilations", spatial)) != {1} or "output_shape" in a:
         raise refuse(n, "with groups, dilations or an output_shape")
-    extra = [int(e) for e in a.get("output_padding", (0, 0))]
-    padding = tuple((low, high - e) for (low, high), e in zip(_pads(r, n, 2), extra, strict=True))
-    attrs, out = _placed(r, n, padding=padding)
-    operands = [(n.input[0], NCHW), (n.input[1], _CHANNELS_LAST), _third(n)]
-    r.emit("transpose_conv", operands, [out], NCHW, attrs)
+    extra = [int(e) for e in a.get("output_padding", (0,) * spatial)]
+    padding = tuple((low, high - e) for (low, high), e in zip(_pads(r, n, spatial), extra, strict=True))
+    attrs, out = _placed(r, n, spatial, padding=padding)
+    layout, op = _first(spatial + 2), "transpose_conv" if spatial == 2 else "transpose_conv_3d"
+    operands = [(n.input[0], layout), (n.input[1], (spatial + 1, *range(spatial + 1))), _third(n)]
+    r.emit(op, operands, [out], layout, attrs)
 
 
 def moved(b: OnnxBuilder, value: str, t: Tensor, shape: Sequence[int], suffix: str) -> str:
@@ -235,16 +244,18 @@ def read_pool(op: str) -> Rule:
         odd = a.get("ceil_mode", 0) or a.get("storage_order", 0) or len(n.output) > 1
         if counted or odd or any(d != 1 for d in a.get("dilations", ())):
             raise refuse(n, "that counts padding, rounds up, dilates or gives places")
-        attrs, out = _placed(r, n, window=_pair(a, "kernel_shape"))
+        attrs, out = _placed(r, n, window=_sizes(a, "kernel_shape"))
         r.emit(op, [(n.input[0], NCHW)], [out], NCHW, attrs)
 
     return rule
 
 
 PRODUCTS: Final = [
-    OnnxRow("conv_2d", conv_2d, "Conv", read_convolution),
+    OnnxRow("conv_2d", convolution, "Conv", read_convolution),
+    OnnxRow("conv_3d", convolution),
     OnnxRow("depthwise_conv_2d", depthwise_conv_2d),
     OnnxRow("transpose_conv", transpose_conv, "ConvTranspose", read_transposed_convolution),
+    OnnxRow("transpose_conv_3d", transpose_conv),
     OnnxRow("fully_connected", fully_connected, "Gemm", read_gemm),
     OnnxRow("batch_matmul", batch_matmul, "MatMul", read_matmul),
     OnnxRow("max_pool_2d", pool("MaxPool"), "MaxPool", read_pool("max_pool_2d")),

@@ -14,7 +14,15 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.formats.channels_first import REDUCE, SAME_BINARY, SAME_UNARY, LayoutRules, Value, bias_of
+from nxjax.lower.npu.formats.channels_first import (
+    REDUCE,
+    SAME_BINARY,
+    SAME_UNARY,
+    LayoutRules,
+    Value,
+    bias_of,
+    to_first,
+)
 from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
@@ -64,13 +72,13 @@ def pads(padding: Any) -> tuple[list[int], list[int]]:
     return [int(lo) for lo, _ in padding], [int(hi) for _, hi in padding]
 
 
-@images("conv_2d")
+@images("conv_2d", "conv_3d")
 def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     a, w = node.attrs, net.weights_of(node)
-    o, kh, kw, i = w.shape
+    o, *kernel, i = w.shape
     begin, end = pads(a["padding"])
-    strides = list(a["strides"])
-    if kh == kw == 1 and strides != [1, 1] and node.operand().dtype == dtypes.int16:
+    strides, order = list(a["strides"]), to_first(len(w.shape))
+    if kernel == [1, 1] and strides != [1, 1] and node.operand().dtype == dtypes.int16:
         # OpenVINO moves such strides to where the input comes from, and forgets them where that is a scaling.
         size = [low + n + high for low, n, high in zip(begin, node.operand().shape[1:3], end, strict=True)]
         if any(begin + end):
@@ -79,23 +87,23 @@ def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
         x = net.op.slice(x, *map(net.ints, ((0, 0), size, strides, (2, 3))))
         strides = [1, 1]
     if a["groups"] == 1:
-        make, weights = net.op.convolution, net.kernel(w, (0, 3, 1, 2), (o, i, kh, kw), 0)
+        make, weights = net.op.convolution, net.kernel(w, order, (o, i, *kernel), 0)
     else:
-        make, weights = net.op.group_convolution, grouped(net, w, (0, 3, 1, 2), a["groups"])
+        make, weights = net.op.group_convolution, grouped(net, w, order, a["groups"])
     y = make(x, weights, strides, begin, end, list(a["dilations"]))
-    return add_bias(net, node, y, (1, o, 1, 1))
+    return add_bias(net, node, y, (1, o, *(1 for _ in kernel)))
 
 
 def grouped(net: OpenvinoNet, w: Tensor, permutation: Sequence[int], groups: int) -> Value:
     """Weights as OpenVINO's [group, o / group, i, kh, kw]: output channels take two axes, and so do their scales."""
     per_channel = w.grid is not None and w.grid.axis is not None
     if w.data is None or not per_channel:
-        o, i, kh, kw = (w.shape[k] for k in permutation)
-        return net.kernel(w, permutation, (groups, o // groups, i, kh, kw), 0)
+        o, *rest = (w.shape[k] for k in permutation)
+        return net.kernel(w, permutation, (groups, o // groups, *rest), 0)
     assert w.grid is not None
     data = w.data.transpose(tuple(permutation))
     value = net.op.convert(net.constant(data.reshape(groups, -1, *data.shape[1:])), np.float32)
-    scale = np.asarray(w.grid.scale, np.float32).reshape(groups, -1, 1, 1, 1)
+    scale = np.asarray(w.grid.scale, np.float32).reshape(groups, -1, *(1 for _ in data.shape[1:]))
     return net.op.multiply(value, net.constant(scale))
 
 
@@ -112,19 +120,20 @@ def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     return add_bias(net, node, y, (1, o, 1, 1))
 
 
-@images("transpose_conv")
+@images("transpose_conv", "transpose_conv_3d")
 def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
     w, padding, strides = net.weights_of(node), node.attrs["padding"], list(node.attrs["strides"])
-    o, kh, kw, i = w.shape
-    weights = net.kernel(w, (3, 0, 1, 2), (i, o, kh, kw), 1)
+    o, *kernel, i = w.shape
+    rank, ones = len(w.shape), [1] * len(kernel)
+    weights = net.kernel(w, (rank - 1, *range(rank - 1)), (i, o, *kernel), 1)
     begin, end = pads(padding)
     # A negative cut is a border that no input reaches; OpenVINO has it at the end only, smaller than the stride.
     extra = [max(-p, 0) for p in end]
     end = [max(p, 0) for p in end]
     if any(p < 0 for p in begin) or any(e >= s for e, s in zip(extra, strides, strict=True)):
         raise LoweringError("transpose_conv: padding", got=padding, expected=">= 0", source=node.source)
-    y = net.op.convolution_backprop_data(x, weights, strides, None, begin, end, [1, 1], "explicit", extra)
-    return add_bias(net, node, y, (1, o, 1, 1))
+    y = net.op.convolution_backprop_data(x, weights, strides, None, begin, end, ones, "explicit", extra)
+    return add_bias(net, node, y, (1, o, *ones))
 
 
 @_rules.products("fully_connected")
@@ -304,6 +313,13 @@ def _(net: OpenvinoNet, node: Node, axes: list[int], x: Value) -> Value:
     index = net.op.squeeze(top.output(1), net.ints(axes))
     net.main(top)
     return index
+
+
+@ordered("topk")
+def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
+    axis, mode = order.index(len(order) - 1), "max" if node.attrs["largest"] else "min"
+    top = net.op.topk(x, net.ints(node.attrs["k"]), axis, mode, "value", "i32", True)
+    return [top.output(0), top.output(1)]
 
 
 @ordered("softmax")

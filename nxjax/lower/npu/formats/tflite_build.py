@@ -23,12 +23,14 @@ Emit = Callable[..., None]
 
 # Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
 _MAPS: Final[dict[str, tuple[int, ...]]] = {
-    **dict.fromkeys(("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "RESHAPE", "TRANSPOSE", "PAD", "PADV2"), (0,)),
+    **dict.fromkeys(
+        ("CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED", "RESHAPE", "TRANSPOSE", "PAD", "PADV2"), (0,)
+    ),
     **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "ARG_MAX", "ARG_MIN"), (0,)),
     **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "TILE", "REVERSE_V2", "BROADCAST_TO", "CUMSUM"), (0,)),
-    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT"), (0,)),
+    **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT", "TOPK_V2"), (0,)),
     "SPLIT": (1,),
-    "TRANSPOSE_CONV": (2,),
+    **dict.fromkeys(("TRANSPOSE_CONV", "CONV_3D_TRANSPOSE"), (2,)),
 }
 
 

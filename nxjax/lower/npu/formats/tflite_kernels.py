@@ -19,7 +19,7 @@ _COMPARES: Final = "f32 f16 q8 qu8 i32 i64"
 # themselves. Where the data is not the first operand or the result has another type, see `_data`.
 KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("conv_2d", "depthwise_conv_2d", "fully_connected"), "f32 q8 q16"),
-    "transpose_conv": "f32 q8 q16",
+    **dict.fromkeys(("transpose_conv", "conv_3d", "transpose_conv_3d"), "f32 q8 q16"),
     "batch_matmul": "f32 q8 q16",
     **dict.fromkeys(("add", "sub", "mul"), "f32 q8 q16 qu8 i32 i64"),
     "div": "f32 q8 qu8",
@@ -34,6 +34,7 @@ KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("sum", "reduce_max", "reduce_min"), "f32 q8 q16 qu8 i32 i64 bool"),
     "reduce_prod": "f32 q8 q16 i32 i64 bool",
     **dict.fromkeys(("argmax", "argmin"), "f32 q8 q16 qu8 i8 i32"),
+    "topk": "f32 q8 q16 qu8 i8 i16 i32 i64",
     **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "gelu"), "f32 q8 q16 qu8"),
     "prelu": "f32 q8 qu8",
     "logistic": "f32 q8 q16",
@@ -159,8 +160,12 @@ def _weights(node: Node, x: Tensor) -> Verdict:
         allowed = {"f32": ("f32", *narrow)}.get(kind(x), narrow)
     elif node.op == "depthwise_conv_2d":
         allowed = {"f32": ("f32", "q8"), "q8": narrow}.get(kind(x), ("q8",))
-    elif node.op == "transpose_conv":
+    elif node.op in ("transpose_conv", "transpose_conv_3d"):
         allowed = {"f32": ("f32",)}.get(kind(x), ("q8",))
+    elif node.op == "conv_3d":
+        if node.attrs["groups"] != 1:
+            return Verdict(False, "TFLite convolves volumes in one group", "convolve parts of the channels, and join")
+        allowed = {"f32": ("f32",)}.get(kind(x), narrow)
     else:
         return YES
     assert w is not None

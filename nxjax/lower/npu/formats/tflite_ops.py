@@ -19,6 +19,7 @@ from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
+from nxjax.lower.npu.formats.tflite_volume import read_volume, write_volume
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
 from nxjax.ops.fixed import functions
@@ -143,6 +144,10 @@ def _read_transpose_conv(r: TFLiteReader, u: OperatorUse) -> None:
         padding.append((low, (full - 1) * s + k - n - low))
     given: dict[str, Any] = {"strides": attrs["strides"], "padding": tuple(padding), "activation": u.activation()}
     r.node("transpose_conv", [x, w, u.maybe(3)], u.outputs, **given)
+
+
+def _write_volume(w: TFLiteWriter, node: Node) -> None:
+    write_volume(w, node, lambda w, part: RULES[part.op].written(w, part))
 
 
 def _write_fully_connected(w: TFLiteWriter, node: Node) -> None:
@@ -288,6 +293,32 @@ def _write_arg(w: TFLiteWriter, node: Node) -> None:
         w.emit("DEQUANTIZE", [x], [real])
         x = real
     w.emit(name, [x, w.constant(node.attrs["axis"])], node.outputs, output_type=kind)
+
+
+def _write_topk(w: TFLiteWriter, node: Node) -> None:
+    x, (values, places), k = node.operand(), node.outputs, node.attrs["k"]
+    n = x.shape[-1]
+    if node.attrs["largest"]:
+        w.emit("TOPK_V2", [x, w.constant(k)], [values, places])
+        return
+    # The least are the last of the greatest; turned before and after, equal ones stay in their order.
+    along, rank = w.constant([len(x.shape) - 1]), len(x.shape)
+    turned, falling, rising = (w.between(values, x.shape, part) for part in ("turned", "falling", "rising"))
+    found, back, last = (w.between(places, x.shape, part) for part in ("found", "back", "counted"))
+    w.emit("REVERSE_V2", [x, along], [turned])
+    w.emit("TOPK_V2", [turned, w.constant(n)], [falling, found])
+    w.emit("REVERSE_V2", [falling, along], [rising if k < n else values])
+    w.emit("REVERSE_V2", [found, along], [back])
+    w.emit("SUB", [w.constant(n - 1), back], [last if k < n else places], fused_activation_function=0)
+    if k < n:
+        for whole, out in ((rising, values), (last, places)):
+            w.emit("SLICE", [whole, w.constant([0] * rank), w.constant(out.shape)], [out])
+
+
+def _read_topk(r: TFLiteReader, u: OperatorUse) -> None:
+    if len(u.outputs) != 2 or u.outputs[1].dtype != dtypes.int32:
+        raise bad("a TOPK_V2 that does not give values and places in int32")
+    r.node("topk", [u.operand(0)], u.outputs, k=u.number(1), largest=True)
 
 
 # Moves.
@@ -439,6 +470,8 @@ _ROWS: Final = [
     *(TFLiteRow(op, op.upper(), 2, options=_ACTIVATED, write=_write_sum) for op in ("add", "sub")),
     *(TFLiteRow(op, op.upper(), write=_write_conv, read=_read_conv) for op in ("conv_2d", "depthwise_conv_2d")),
     TFLiteRow("transpose_conv", "TRANSPOSE_CONV", write=_write_transpose_conv, read=_read_transpose_conv),
+    TFLiteRow("conv_3d", "CONV_3D", write=_write_volume, read=read_volume),
+    TFLiteRow("transpose_conv_3d", "CONV_3D_TRANSPOSE", write=_write_volume, read=read_volume),
     TFLiteRow("fully_connected", "FULLY_CONNECTED", write=_write_fully_connected, read=_read_fully_connected),
     TFLiteRow("batch_matmul", "BATCH_MATMUL", 2, options={"adj_x": "adj_x", "adj_y": "adj_y"}),
     *(TFLiteRow(op, op.upper(), write=_write_pool, read=_read_pool) for op in ("max_pool_2d", "average_pool_2d")),
@@ -453,6 +486,7 @@ _ROWS: Final = [
     ),
     TFLiteRow("argmax", "ARG_MAX", constants=("axis",), write=_write_arg),
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
+    TFLiteRow("topk", "TOPK_V2", write=_write_topk, read=_read_topk),
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
     TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),
     TFLiteRow("transpose", "TRANSPOSE", constants=("permutation",)),

@@ -90,6 +90,7 @@ _RULES: Final[dict[str, dict[_Condition, int]]] = {
     "EQUAL": {"i8": 2, "i16": 5},
     "NOT_EQUAL": {"i8": 2, "i16": 4},
     "LEAKY_RELU": {"i16": 2},
+    "TOPK_V2": {"i16": 3, "i8": 2},
     "TILE": {"i8": 3},
     "REVERSE_V2": {"bool": 2, "i8": 3},
     "SIGN": {"i32": 2},

@@ -8,9 +8,9 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.attributes import AXES, AXIS, FLAG, REAL
+from nxjax.lower.npu.attributes import AXES, AXIS, FLAG, INTEGER, REAL
 from nxjax.lower.npu.graph import Node
-from nxjax.lower.npu.ops.base import NpuOp, agree, need, need_axes, op, shape_of
+from nxjax.lower.npu.ops.base import NpuOp, agree, need, need_axes, op, same_kind, shape_of
 from nxjax.lower.npu.ops.run import NodeRun
 from nxjax.lower.npu.permutation import Perm, without
 from nxjax.ops.base import NDArray
@@ -83,6 +83,43 @@ class NpuArg(NpuOp):
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
         found = super().under(node, perm)
         return found and (found[0], without(perm, [perm[node.attrs["axis"]]]))
+
+
+@final
+@op("topk")
+class NpuTopK(NpuOp):
+    """The ``k`` greatest (or least) elements of each row along the last axis, in order, and where they are, in int32.
+
+    Of equal elements the one that stands first comes first. Where NaN comes is not specified.
+    """
+
+    attributes = {"k": INTEGER, "largest": FLAG(True)}
+    movable = True
+    picks = True
+
+    def shape(self, node: Node) -> Shape:
+        x, k = shape_of(node), node.attrs["k"]
+        need(len(x) > 0 and 0 < k <= x[-1], f"{node.op}: {k} of {x}")
+        return (*x[:-1], k)
+
+    def shapes(self, node: Node) -> list[Shape]:
+        return [self.shape(node)] * 2
+
+    def check_types(self, node: Node) -> None:
+        values, places = node.outputs
+        agree(node, values.dtype == node.operand().dtype and places.dtype == dtypes.int32)
+        same_kind(node, [node.operand(), values])
+
+    def eval(self, run: NodeRun, x: NDArray) -> list[NDArray]:
+        if run.out.grid != run.grids[0]:
+            raise run.refuse("operand and values are not on one grid")
+        order = x[..., ::-1].argsort(-1, kind="stable")[..., ::-1]
+        order = x.shape[-1] - 1 - order if run.attrs["largest"] else x.argsort(-1, kind="stable")
+        places = order[..., : run.attrs["k"]]
+        return [np.take_along_axis(x, places, -1), places.astype(np.int32)]
+
+    def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
+        return super().under(node, perm) if perm[-1] == len(perm) - 1 else None
 
 
 class NpuLastAxis(NpuOp):

@@ -8,7 +8,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.attributes import ACTIVATION, BORDER, FLAG, INTEGER, TWO
+from nxjax.lower.npu.attributes import ACTIVATION, BORDER, BORDERS, FLAG, INTEGER, THREE, TWO
 from nxjax.lower.npu.graph import Node
 from nxjax.lower.npu.ops.base import NpuOp, agree, need, op, same_kind, shape_of
 from nxjax.lower.npu.ops.elementwise import broadcast
@@ -22,8 +22,13 @@ from nxjax.ops.fixed import elementwise, product
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
 
-_IMAGE: Final = conv_dimension_numbers((1,) * 4, (1,) * 4, ("NHWC", "OHWI", "NHWC"))
+# By rank.
+_LAYOUTS: Final = {
+    4: conv_dimension_numbers((1,) * 4, (1,) * 4, ("NHWC", "OHWI", "NHWC")),
+    5: conv_dimension_numbers((1,) * 5, (1,) * 5, ("NDHWC", "ODHWI", "NDHWC")),
+}
 _NONE: Final = ((0, 0), (0, 0))
+_NONE_3: Final = ((0, 0),) * 3
 
 
 class NpuProduct(NpuOp):
@@ -67,7 +72,7 @@ def _exact(x: NDArray, w: NDArray, depth: int) -> tuple[NDArray, NDArray]:
 def _correlate(x: NDArray, w: NDArray, strides: Any, padding: Any, spread: Any, dilations: Any, groups: int) -> NDArray:
     return conv_general_dilated.eval(
         x, w, window_strides=strides, padding=padding, lhs_dilation=spread, rhs_dilation=dilations,
-        feature_group_count=groups, batch_group_count=1, dimension_numbers=_IMAGE,
+        feature_group_count=groups, batch_group_count=1, dimension_numbers=_LAYOUTS[x.ndim],
     )  # fmt: skip
 
 
@@ -105,25 +110,45 @@ class NpuConvolution(NpuWeighted):
     kind = "conv"
 
 
-@final
-@op("conv_2d")
-class NpuConv2d(NpuConvolution):
-    """x [n,h,w,c], weights [o,kh,kw,c/groups]."""
+class NpuFullConvolution(NpuConvolution):
+    """Every output channel reads all channels of its group."""
 
-    attributes = {**NpuConvolution.attributes, "groups": INTEGER(1)}
+    rank: int
 
     def shape(self, node: Node) -> Shape:
         x, w, groups = shape_of(node), shape_of(node, 1), node.attrs["groups"]
-        need(len(x) == len(w) == 4, f"{node.op}: ranks {len(x)} and {len(w)}")
-        need(groups > 0 and x[3] == w[3] * groups and w[0] % groups == 0, f"conv_2d: channels {x[3]}, weights {w}")
-        return self.checked(node, *windows(node, x, w[1:3]))
+        need(len(x) == len(w) == self.rank, f"{node.op}: ranks {len(x)} and {len(w)}")
+        good = groups > 0 and x[-1] == w[-1] * groups and w[0] % groups == 0
+        need(good, f"{node.op}: channels {x[-1]}, weights {w}")
+        return self.checked(node, *windows(node, x, w[1:-1]))
 
     def depth(self, node: Node) -> int:
         return math.prod(node.operand(1).shape[1:])
 
     def sums(self, node: Node, x: NDArray, w: NDArray) -> NDArray:
         a = node.attrs
-        return _correlate(x, w, a["strides"], a["padding"], (1, 1), a["dilations"], a["groups"])
+        return _correlate(x, w, a["strides"], a["padding"], (1,) * (x.ndim - 2), a["dilations"], a["groups"])
+
+
+@final
+@op("conv_2d")
+class NpuConv2d(NpuFullConvolution):
+    """x [n,h,w,c], weights [o,kh,kw,c/groups]."""
+
+    attributes = {**NpuConvolution.attributes, "groups": INTEGER(1)}
+    rank = 4
+
+
+@final
+@op("conv_3d")
+class NpuConv3d(NpuFullConvolution):
+    """x [n,d,h,w,c], weights [o,kd,kh,kw,c/groups]."""
+
+    attributes = {
+        "strides": THREE((1, 1, 1)), "dilations": THREE((1, 1, 1)), "padding": BORDERS(_NONE_3),
+        "activation": ACTIVATION, "groups": INTEGER(1),
+    }  # fmt: skip
+    rank = 5
 
 
 @final
@@ -149,18 +174,16 @@ class NpuDepthwiseConv2d(NpuConvolution):
         return _correlate(x, kernel, a["strides"], a["padding"], (1, 1), a["dilations"], x.shape[3])
 
 
-@final
-@op("transpose_conv")
-class NpuTransposeConv(NpuWeighted):
-    """x [n,h,w,c], weights [o,kh,kw,c]: every element spreads over a window; ``padding`` is cut from the result."""
+class NpuSpread(NpuWeighted):
+    """Every element spreads over a window; ``padding`` is cut from the result."""
 
-    attributes = {"strides": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION}
+    rank: int
     kind = "conv"
 
     def shape(self, node: Node) -> Shape:
         x, w = shape_of(node), shape_of(node, 1)
-        need(len(x) == len(w) == 4 and x[3] == w[3], f"{node.op}: operands {x} and {w}")
-        rows = zip(x[1:3], w[1:3], node.attrs["strides"], node.attrs["padding"], strict=True)
+        need(len(x) == len(w) == self.rank and x[-1] == w[-1], f"{node.op}: operands {x} and {w}")
+        rows = zip(x[1:-1], w[1:-1], node.attrs["strides"], node.attrs["padding"], strict=True)
         sizes = tuple((n - 1) * s + k - low - high for n, k, s, (low, high) in rows)
         need(min(sizes) > 0, f"{node.op}: result sizes {sizes}")
         return self.checked(node, *sizes)
@@ -169,13 +192,31 @@ class NpuTransposeConv(NpuWeighted):
         return math.prod(node.operand(1).shape[1:])
 
     def macs(self, node: Node) -> int:
-        return node.operand(0).size * math.prod(node.operand(1).shape[:3])
+        return node.operand(0).size * math.prod(node.operand(1).shape[:-1])
 
     def sums(self, node: Node, x: NDArray, w: NDArray) -> NDArray:
         """The correlation of the spread operand with the turned kernel."""
-        a = node.attrs
-        padding = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape[1:3], a["padding"], strict=True))
-        return _correlate(x, w[:, ::-1, ::-1], (1, 1), padding, a["strides"], (1, 1), 1)
+        a, ones = node.attrs, (1,) * (x.ndim - 2)
+        padding = tuple((k - 1 - low, k - 1 - high) for k, (low, high) in zip(w.shape[1:-1], a["padding"], strict=True))
+        return _correlate(x, np.flip(w, tuple(range(1, w.ndim - 1))), ones, padding, a["strides"], ones, 1)
+
+
+@final
+@op("transpose_conv")
+class NpuTransposeConv(NpuSpread):
+    """x [n,h,w,c], weights [o,kh,kw,c]."""
+
+    attributes = {"strides": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION}
+    rank = 4
+
+
+@final
+@op("transpose_conv_3d")
+class NpuTransposeConv3d(NpuSpread):
+    """x [n,d,h,w,c], weights [o,kd,kh,kw,c]."""
+
+    attributes = {"strides": THREE((1, 1, 1)), "padding": BORDERS(_NONE_3), "activation": ACTIVATION}
+    rank = 5
 
 
 @final

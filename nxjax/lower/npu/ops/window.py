@@ -20,7 +20,7 @@ def windows(node: Node, shape: Shape, window: Sequence[int]) -> Shape:
     """Spatial sizes of a convolution or pooling."""
     strides, dilations = node.attrs["strides"], node.attrs.get("dilations", (1, 1))
     sizes: list[int] = []
-    for n, k, s, d, (low, high) in zip(shape[1:3], window, strides, dilations, node.attrs["padding"], strict=True):
+    for n, k, s, d, (low, high) in zip(shape[1:-1], window, strides, dilations, node.attrs["padding"], strict=True):
         need(min(k, s, d) > 0, f"{node.op}: window {k}, stride {s}, dilation {d}")
         span = n + low + high - ((k - 1) * d + 1)
         need(span >= 0, f"{node.op}: a window of {k} does not fit {n}")

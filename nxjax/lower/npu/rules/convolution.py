@@ -1,4 +1,4 @@
-"""Rules of convolutions: any layout and rank up to two spatial dimensions, as channels-last nodes.
+"""Rules of convolutions: any layout and rank, as channels-last nodes of two or three spatial dimensions.
 
 Weights become [o, kh, kw, i / groups], depthwise ones [1, kh, kw, c * m]; a dilated input becomes a transposed
 convolution. One spatial dimension is two of which the first has size 1.
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
+
+import numpy as np
 
 from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import TensorKind
@@ -93,9 +95,11 @@ def _any_rank(b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolut
         y = _any_rank(b, one, kernel, how.spatially(lambda v, nothing: (nothing, *v)))
         return b.reshape(y, (y.shape[0], *y.shape[2:]))
     at = _pointwise(w, how)
+    if at is None and spatial == 3:
+        return _flat(b, x, w, how)
     if at is None:
         raise Unsupported(
-            "a kernel over three dimensions has no NPU instruction", "split it into 2-D convolutions over slices"
+            f"a kernel over {spatial} dimensions has no NPU instruction", "split it into convolutions over slices"
         )
     # A dimension that the kernel does not mix is part of the batch.
     order = [0, at + 1, *(i for i in range(1, x.ndim) if i != at + 1)]
@@ -116,8 +120,8 @@ def _pointwise(w: LogicalTensor, how: Convolution) -> int | None:
 
 
 def _flat(b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution) -> LogicalTensor:
-    """x [n, h, w, c] with w [o, kh, kw, i]."""
-    lhs_dilation = tuple(1 if n == 1 else d for d, n in zip(how.lhs_dilation, x.shape[1:3], strict=True))
+    """x [n, h, w, c] with w [o, kh, kw, i], or with a depth before the height."""
+    lhs_dilation = tuple(1 if n == 1 else d for d, n in zip(how.lhs_dilation, x.shape[1:-1], strict=True))
     if any(d != 1 for d in lhs_dilation):
         y = _transposed(b, x, w, how, lhs_dilation)
         if y is not None:
@@ -130,13 +134,13 @@ def _flat(b: GraphBuilder, x: LogicalTensor, w: LogicalTensor, how: Convolution)
     padding = tuple((max(l, 0), max(h, 0)) for l, h in how.padding)
     steps, spread, groups = how.window_strides, how.rhs_dilation, how.feature_group_count
     attrs: dict[str, Any] = {"strides": steps, "dilations": spread, "padding": padding}
-    rows = zip(x.shape[1:3], padding, w.shape[1:3], spread, steps, strict=True)
+    rows = zip(x.shape[1:-1], padding, w.shape[1:-1], spread, steps, strict=True)
     space = [(n + l + h - (k - 1) * d - 1) // s + 1 for n, (l, h), k, d, s in rows]
-    if groups == x.shape[3] and groups > 1:
+    if groups == x.shape[3] and groups > 1 and x.ndim == 4:
         weights = b.transpose(w, (3, 1, 2, 0))
         op = "depthwise_conv_2d"
     else:
-        weights, op = w, "conv_2d"
+        weights, op = w, "conv_2d" if x.ndim == 4 else "conv_3d"
         attrs["groups"] = groups
     return _emit(b, op, x, weights, how, (x.shape[0], *space, w.shape[0]), attrs)
 
@@ -156,15 +160,16 @@ def _transposed(
     Dumoulin and Visin, "A guide to convolution arithmetic for deep learning" (2016), section 4. None if the result
     reaches beyond the full one, or is thinned out, or the features are in groups: then zeros are written between.
     """
-    kernel = w.shape[1:3]
+    kernel = w.shape[1:-1]
     cut = tuple((k - 1 - l, k - 1 - h) for k, (l, h) in zip(kernel, how.padding, strict=True))
     plain = how.feature_group_count == 1 and all(v == 1 for v in (*how.window_strides, *how.rhs_dilation))
     if not plain or any(c < 0 for pair in cut for c in pair):
         return None
-    space = [(n - 1) * s + k - l - h for n, s, k, (l, h) in zip(x.shape[1:3], lhs_dilation, kernel, cut, strict=True)]
-    turned = LogicalTensor(w.shape, data=w.full()[:, ::-1, ::-1], grid=w.grid)
+    space = [(n - 1) * s + k - l - h for n, s, k, (l, h) in zip(x.shape[1:-1], lhs_dilation, kernel, cut, strict=True)]
+    turned = LogicalTensor(w.shape, data=np.flip(w.full(), tuple(range(1, w.ndim - 1))), grid=w.grid)
     attrs: dict[str, Any] = {"strides": lhs_dilation, "padding": cut}
-    return _emit(b, "transpose_conv", x, turned, how, (x.shape[0], *space, w.shape[0]), attrs)
+    op = "transpose_conv" if x.ndim == 4 else "transpose_conv_3d"
+    return _emit(b, op, x, turned, how, (x.shape[0], *space, w.shape[0]), attrs)
 
 
 RULES: Final[dict[str, Rule]] = {"conv_general_dilated": _conv}

@@ -16,7 +16,6 @@ def _refused(reason: str, suggestion: str) -> Rule:
 
 # The ops, why, and what to write instead.
 _ROWS: Final = (
-    ("sort top_k", "no NPU sorts", "return the scores and sort them on the host, or take argmax or reduce_max"),
     ("scatter scatter_add scatter_mul scatter_min scatter_max scatter_sub",
      "it writes at computed places, which NPUs do not",
      "choose with nx.numpy.where, or multiply with a one-hot matrix"),

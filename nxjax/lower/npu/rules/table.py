@@ -15,10 +15,11 @@ from nxjax.lower.npu.rules import (
     reduce,
     refused,
     resize,
+    sort,
     window,
 )
 
 _MODULES: Final = (
-    elementwise, control, move, reduce, products, convolution, window, quantized, resize, refused,
+    elementwise, control, move, reduce, products, convolution, window, quantized, resize, sort, refused,
 )  # fmt: skip
 RULES: Final[dict[str, Rule]] = {op: rule for module in _MODULES for op, rule in module.RULES.items()}

@@ -12,6 +12,7 @@ from jax import lax
 from scipy.special import erf
 
 from nxjax.lower.npu.formats.coreml_writer import quiet
+from tests.lower.npu.cases import spread
 
 
 def f64(x):
@@ -25,26 +26,21 @@ def conv(a):
     y = lax.conv_general_dilated(
         a["x"].astype(np.float32), a["weight"].astype(np.float32), tuple(map(int, a["strides"])), pad,
         rhs_dilation=tuple(map(int, a["dilations"])), feature_group_count=int(a["groups"]),
-        dimension_numbers=("NCHW", "OIHW", "NCHW"), precision="highest",
+        dimension_numbers=("NCDHW", "OIDHW", "NCDHW") if n == 3 else ("NCHW", "OIHW", "NCHW"), precision="highest",
     )  # fmt: skip
     return plus_bias(np.asarray(y, np.float64), a)
 
 
 def plus_bias(y, a):
     b = a.get("bias")
-    return y if b is None else y + np.reshape(b, (1, -1, 1, 1))
+    return y if b is None else y + np.reshape(b, (1, -1, *[1] * (y.ndim - 2)))
 
 
 def conv_transpose(a):
-    x, w, (sh, sw) = a["x"], a["weight"], map(int, a["strides"])
-    n, _, h, width = x.shape
-    _, o, kh, kw = w.shape
-    full = np.zeros((n, o, (h - 1) * sh + kh, (width - 1) * sw + kw))
-    for r in range(h):
-        for c in range(width):
-            full[:, :, r * sh : r * sh + kh, c * sw : c * sw + kw] += np.einsum("ni,ioyx->noyx", x[:, :, r, c], w)
-    t, b, left, right = map(int, a["pad"])
-    y = full[:, :, t : full.shape[2] - b, left : full.shape[3] - right]
+    x, w = a["x"], a["weight"]
+    cuts = [(int(lo), int(hi)) for lo, hi in np.reshape(a["pad"], (x.ndim - 2, 2))]
+    y = spread(np.moveaxis(x, 1, -1), np.moveaxis(np.moveaxis(w, 1, 0), 1, -1), tuple(map(int, a["strides"])), cuts)
+    y = np.moveaxis(y.astype(np.float64), -1, 1)
     assert y.shape == tuple(map(int, a["output_shape"]))
     return plus_bias(y, a)
 
@@ -145,6 +141,13 @@ def cumsum(a):
     return np.flip(y, axis) if a["reverse"] else y
 
 
+def topk(a):
+    axis, k = int(a["axis"]), int(a["k"])
+    x = a["x"] if a["ascending"] else -a["x"]
+    places = np.take(x.argsort(axis, kind="stable"), np.arange(k), axis)
+    return [np.take_along_axis(a["x"], places, axis), places]
+
+
 def one_hot(a):
     depth = int(a["one_hot_vector_size"])
     hot = np.asarray(a["indices"])[..., None] == np.arange(depth)
@@ -209,6 +212,7 @@ OPS = {
     "concat": lambda a: np.concatenate(a["values"], int(a["axis"])), "split": split, "slice_by_size": sized,
     "slice_by_index": slices, "tile": lambda a: np.tile(a["x"], tuple(map(int, a["reps"]))),
     "reverse": lambda a: np.flip(a["x"], axes(a)),
+    "topk": topk,
     "gather": lambda a: np.take(a["x"], np.asarray(a["indices"]).astype(int), int(a["axis"])),
     "resize_bilinear": resize_bilinear,
     "upsample_nearest_neighbor": lambda a: a["x"]
@@ -242,7 +246,7 @@ def run(files, inputs):
             if op.op_type == "const":
                 continue
             result = OPS[op.op_type]({k: value(v) for k, v in op.inputs.items() if v is not None})
-            many = result if op.op_type == "split" else [result]
+            many = result if op.op_type in ("split", "topk") else [result]
             for out, r in zip(op.outputs, many, strict=True):
                 assert tuple(np.shape(r)) == tuple(out.shape), (op.op_type, np.shape(r), out.shape)
                 known[out] = r

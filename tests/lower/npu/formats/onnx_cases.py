@@ -8,11 +8,12 @@ from scipy.special import erf
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
+from tests.lower.npu.cases import correlation, spread
 
 F32, I8, I16, I32, BOOL = (np.dtype(d) for d in ("float32", "int8", "int16", "int32", "bool"))
-WEIGHTED = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "fully_connected")
+WEIGHTED = ("conv_2d", "depthwise_conv_2d", "transpose_conv", "conv_3d", "transpose_conv_3d", "fully_connected")
 # Where TFLite keeps output channels in the weights.
-CHANNEL = {"conv_2d": 0, "depthwise_conv_2d": 3, "transpose_conv": 0, "fully_connected": 0}
+CHANNEL = dict.fromkeys(WEIGHTED, 0) | {"depthwise_conv_2d": 3}
 CLIP = {"relu": (0, np.inf), "relu6": (0, 6), "relu_n1_to_1": (-1, 1)}
 
 
@@ -240,6 +241,12 @@ def cases(seed=0):
             a = {"size": (6, 9), "align_corners": align, "half_pixel_centers": half}
             add(op, [normal(1, 4, 5, 2)], lambda x, a=a, op=op: resized(x, *a.values(), "nearest" in op),
                 moves=True, **a)  # fmt: skip
+    a = {"strides": (2, 1, 1), "dilations": (1, 1, 2), "padding": ((1, 0), (0, 1), (1, 1))}
+    add("conv_3d", [normal(1, 4, 5, 4, 3), normal(4, 2, 3, 2, 3), normal(4)],
+        lambda x, w, b, a=a: correlation(x, w, **a) + b, (1, 2), activation=None, **a)  # fmt: skip
+    a = {"strides": (2, 1, 3), "padding": ((1, 0), (0, 1), (0, 0))}
+    add("transpose_conv_3d", [normal(1, 3, 4, 2, 2), normal(3, 2, 3, 3, 2), normal(3)],
+        lambda x, w, b, a=a: spread(x, w, a["strides"], a["padding"]) + b, (1, 2), activation=None, **a)  # fmt: skip
     return found
 
 
@@ -366,6 +373,13 @@ def mixed(quantized, seed=0):
     add("split", [((2, 5, 3), "real")], lambda x: np.split(x, [2, 3], 1), axis=1, sizes=(2, 1, 2))
     add("argmax", [((2, 5, 3), "real")], lambda x: x.argmax(1).astype(np.int32), axis=1)
     add("argmin", [((2, 5, 3), "real")], lambda x: x.argmin(2).astype(np.int32), axis=2)
+    for largest in (True, False):
+
+        def order(x, sign=-1 if largest else 1):
+            places = (sign * x).argsort(-1, kind="stable")[..., :3]
+            return np.take_along_axis(x, places, -1), places.astype(np.int32)
+
+        add("topk", [((2, 5, 6), "real")], order, k=3, largest=largest)
     add("gather", [((3, 4), "real"), ((2, 5), "int")], lambda x, i: x[i], axis=0)
     add("gather", [((2, 3, 4), "real"), ((5,), "int")], lambda x, i: x[:, i], axis=1)
     add("one_hot", [((2, 5), "int")], lambda i: np.eye(3, dtype=np.float32)[i], depth=3, axis=2)

@@ -5,6 +5,7 @@ import numpy as np
 from nxjax.lower.npu.formats.tflite_build import same_padding
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
+from tests.lower.npu.cases import correlation, spread
 
 NAMES = {"f32": "float32", "f16": "float16", "q8": "int8", "qu8": "uint8", "q16": "int16"}
 NAMES |= {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "bool": "bool"}
@@ -27,7 +28,7 @@ POSITIVE = ("log", "sqrt", "rsqrt", "pow")
 ONE_GRID = {
     *("max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "maximum", "minimum", "reshape", "transpose"),
     *("concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile", "reverse", "gather", "select"),
-    *("resize_bilinear", "resize_nearest"),
+    *("resize_bilinear", "resize_nearest", "topk"),
 }
 
 
@@ -226,6 +227,13 @@ def meaning(node: Node, xs: list) -> list[np.ndarray]:
             y = y.astype(np.bool_)
     elif op in ("argmax", "argmin"):
         y = getattr(np, op)(x, axis=a["axis"]).astype(np.int32)
+    elif op in ("conv_3d", "transpose_conv_3d"):
+        moves = (a["strides"], a["dilations"]) if op == "conv_3d" else (a["strides"],)
+        y = (correlation if op == "conv_3d" else spread)(x, xs[1], *moves, a["padding"])
+        y = act(y + (0 if xs[2] is None else xs[2]), a["activation"])
+    elif op == "topk":
+        places = (-x if a["largest"] else x).argsort(-1, kind="stable")[..., : a["k"]]
+        return [np.take_along_axis(x, places, -1), places.astype(np.int32)]
     elif op == "softmax":
         y = softmax(x, a["beta"])
     elif op == "log_softmax":
@@ -289,7 +297,7 @@ def padding(rng, sizes, window, strides, dilations=(1, 1), uncounted=False):
 
 def sizes_after(x, window, attrs):
     dilations = attrs.get("dilations", (1, 1))
-    rows = zip(x.shape[1:3], window, attrs["strides"], dilations, attrs["padding"], strict=True)
+    rows = zip(x.shape[1:-1], window, attrs["strides"], dilations, attrs["padding"], strict=True)
     return tuple((n + low + high - (k - 1) * d - 1) // s + 1 for n, k, s, d, (low, high) in rows)
 
 
@@ -341,6 +349,22 @@ def inputs_and_attrs(op: str, m: Maker) -> tuple[list, list, dict]:
         sizes = tuple(f - a - b for f, (a, b) in zip(full, cuts, strict=True))
         attrs = {"strides": strides, "padding": cuts, "activation": activation}
         return [x, w, m.bias(out, x, w)], [(x.shape[0], *sizes, out)], attrs
+    if op in ("conv_3d", "transpose_conv_3d"):
+        x, out, k = m.tensor(n(1, 3), n(3, 5), n(3, 5), n(3, 5), n(1, 4)), n(1, 4), (n(1, 4), n(1, 4), n(1, 4))
+        w, s = m.weights(out, *k, x.shape[4], axis=0), (n(1, 3), n(1, 3), n(1, 3))
+        pads = [((0, 0),) * 3, tuple((n(0, q), n(0, q)) for q in k)][n(0, 2)]
+        attrs = {"strides": s, "padding": pads, "activation": activation}
+        if op == "conv_3d":
+            attrs["dilations"] = (1, 1, 1)
+            sizes = sizes_after(x, k, attrs)
+        else:
+            attrs["padding"] = pads = tuple((low, min(high, 1)) if q > 1 else (0, 0) for (low, high), q in zip(pads, k))
+            sizes = tuple((v - 1) * t + q - sum(p) for v, t, q, p in zip(x.shape[1:4], s, k, pads))
+        return [x, w, m.bias(out, x, w)], [(x.shape[0], *sizes, out)], attrs
+    if op == "topk":
+        x = m.tensor(*shape())
+        k = n(1, x.shape[-1] + 1)
+        return [x], [(*x.shape[:-1], k)] * 2, {"k": k, "largest": bool(n(0, 2))}
     if op == "fully_connected":
         x, out = m.tensor(*shape()), n()
         w = m.weights(out, x.shape[-1], axis=0)
@@ -488,6 +512,8 @@ def result_tensor(op, kind, first, y, shape, i) -> Tensor:
         return Tensor(name, shape, np.int32) if op != "cast" else Tensor(name, shape, np.float32)
     if op == "dequantize":
         return Tensor(name, shape, np.float32)
+    if op == "topk" and i == 1:
+        return Tensor(name, shape, np.int32)
     if not is_quantized(kind):
         return Tensor(name, shape, np.dtype(NAMES[kind]))
     if (kind, op) in FIXED:

@@ -113,11 +113,38 @@ def test_three_dimensions_of_which_the_kernel_mixes_two():
             lambda x, w=w: lax.conv_general_dilated(x, w, (1, 1, 1), "VALID", dimension_numbers=layout),
             normal(1, 4, 5, 6, 2),
         )
-    w = normal(2, 2, 2, 2, 4)
-    with pytest.raises(UnsupportedOpsError, match="three dimensions"):
+
+
+def volumes(strides, padding, **more):
+    layout = ("NDHWC", "DHWIO", "NDHWC")
+    return lambda x, w: lax.conv_general_dilated(x, w, strides, padding, dimension_numbers=layout, **more)
+
+
+@pytest.mark.parametrize(
+    ("strides", "padding", "more", "op"),
+    [
+        ((1, 1, 1), "VALID", {}, "conv_3d"),
+        ((2, 1, 2), "SAME", {"rhs_dilation": (1, 2, 1)}, "conv_3d"),
+        ((1, 1, 1), ((2, 0), (-1, 3), (0, 0)), {}, "conv_3d"),
+        ((1, 1, 1), "SAME", {"feature_group_count": 2}, "conv_3d"),
+        ((1, 1, 1), ((1, 1), (2, 1), (1, 0)), {"lhs_dilation": (2, 2, 1)}, "transpose_conv_3d"),
+    ],
+    ids=str,
+)
+def test_three_dimensions_that_the_kernel_mixes(strides, padding, more, op):
+    w = normal(2, 3, 2, 2 // more.get("feature_group_count", 1), 4)
+    f = volumes(strides, padding, **more)
+    graph = same(lambda x: f(x, w), normal(1, 4, 5, 6, 2))
+    assert op in ops(graph) and "conv_2d" not in ops(graph)
+
+
+def test_four_dimensions_are_refused():
+    w = normal(2, 2, 2, 2, 2, 4)
+    numbers = lax.ConvDimensionNumbers((0, 1, 2, 3, 4, 5), (5, 4, 0, 1, 2, 3), (0, 1, 2, 3, 4, 5))
+    with pytest.raises(UnsupportedOpsError, match="over 4 dimensions"):
         graph_of(
-            lambda x: lax.conv_general_dilated(x, w, (1, 1, 1), "VALID", dimension_numbers=layout),
-            normal(1, 4, 5, 6, 2),
+            lambda x: lax.conv_general_dilated(x, w, (1,) * 4, "VALID", dimension_numbers=numbers),
+            normal(1, 2, 4, 5, 6, 3),
         )
 
 
