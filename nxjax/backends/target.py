@@ -19,6 +19,7 @@ import numpy as np
 from nxjax.backends.evidence import LABELS, Act, By, Label, Record, digest, label, plain
 from nxjax.errors import ExecutionError, NxError, ParameterError, Shown
 from nxjax.lower.macs import macs
+from nxjax.lower.npu.formats.tflite_variables import StatefulGraph, StateVariable
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import place
 from nxjax.lower.placement import UNKNOWN, Basis, Cost, Device, Placement, Said, Verdict
@@ -408,7 +409,13 @@ def blamed(name: str) -> Generator[None]:
 
 
 class NpuTarget(Target[NpuGraph]):
-    """A target whose files are written from an `NpuGraph`. Abstract; implementations are final."""
+    """A target whose files are written from an `NpuGraph`. Abstract; implementations are final.
+
+    Attributes:
+        variables: whether its files can keep a state (`keeping`).
+    """
+
+    variables: ClassVar[bool] = False
 
     @abstractmethod
     def supports(self, node: Node) -> Verdict:
@@ -417,6 +424,27 @@ class NpuTarget(Target[NpuGraph]):
     def placed(self, subject: NpuGraph) -> list[Placement]:
         """Placement by the published rules alone (a target whose partition is not per node overrides this)."""
         return place(subject, self.supports, bool(self.rules))
+
+    def keeping(
+        self,
+        build: Build,
+        graphs: Sequence[StatefulGraph],
+        variables: Sequence[StateVariable],
+        options: dict[str, object],
+    ) -> None:
+        """Add to a build of the first graph the file that keeps the state in variables, as its main file.
+
+        Args:
+            build: what `build` gave for the first graph.
+            graphs: the file's signatures, the main one first.
+            variables: the leaves of the state.
+            options: as of `build`.
+
+        Raises:
+            LoweringError: what `build` raises of the other graphs.
+            ParameterError: the target's files have no variables.
+        """
+        raise ParameterError(f"compile: the files of {self.name} have no variables", got=len(variables))
 
 
 _Target = TypeVar("_Target", bound=Target[Any])

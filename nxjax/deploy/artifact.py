@@ -51,6 +51,7 @@ class Artifact:
         deviation: differences from the exact reference on the example arguments; None if nothing here can run it.
         others: the deviation of other ways to run the files, such as LiteRT's XNNPACK, as on a phone.
         graph: the source of the files; None if that is the program.
+        signatures: artifacts of the other functions of the same state, by name; their graphs are in this one's file.
         notes: other facts.
 
     >>> artifact = nx.compile(lambda x: nx.nn.relu(x * 2), target="tflite")(nx.ones((1, 3)))
@@ -64,6 +65,7 @@ class Artifact:
         self._report = report
         self.deviation: Deviation | None = None
         self.others: list[Deviation] = []
+        self.signatures: dict[str, Artifact] = {}
         self._signature = signature
         self._subject = subject
         self._build = build

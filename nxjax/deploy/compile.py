@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, Target, blamed
+from nxjax.deploy import state as states
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.report import Report
 from nxjax.deploy.shardings import input_names, output_names, spread
-from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject
+from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject, is_leaf
 from nxjax.display.progress import Phases
 from nxjax.errors import LoweringError, MemoryLimitError, ParameterError, PlacementError, UnsupportedOpsError
 from nxjax.lower.npu.lower import UNROLL, refusals
@@ -34,6 +35,8 @@ def compile(
     io: IO = "integer",
     verify: bool = True,
     unroll: int = UNROLL,
+    state: int | None = None,
+    signatures: Mapping[str, Any] | None = None,
     progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Artifact]:
@@ -51,6 +54,11 @@ def compile(
         verify: run the artifact on the example arguments if possible, and measure its deviation from the exact
             reference.
         unroll: scans of at most this many steps are unrolled.
+        state: position of the argument that is a state, as ``state, loss = f(state, x, y)`` gives it back first; by
+            default what `quantize` was told. ``.tflite`` files for LiteRT and Ethos-U keep it in variables; see
+            docs/on_device_training.md.
+        signatures: more functions of the same state for such a file, by name: a tuple of the function and its example
+            arguments without the state, ``{"infer": (predict, x)}``. They read the state.
         progress: show the phases as a bar; by default in a terminal or notebook, after one second.
         **options: of the target; see docs/targets.md. Targets with their own quantizer take the float function and
             ``calibrate``, a list of batches of arguments. Targets with several devices take ``in_shardings``,
@@ -60,7 +68,8 @@ def compile(
         ``compile(f, target=t)(*example_args)`` is an `Artifact`. Inputs may be `ShapeDtypeStruct`. Then nothing is run.
 
     Raises:
-        ParameterError: no such target or option.
+        ParameterError: no such target or option; a function that does not return the state that it takes.
+        ShapeError, DtypeError: a state that comes out in another shape or dtype.
         UnsupportedOpsError: all ops that no target supports.
         PlacementError: ``strict`` and not all on the NPU.
 
@@ -75,19 +84,46 @@ def compile(
     @functools.wraps(fun, updated=())
     def compiled(*args: Any, **kwargs: Any) -> Artifact:
         with Phases(f"compiling for {chosen.name}", PHASES, progress, "compile") as phase:
+            place = states.position(fun, state, args)
+            more = states.examples(signatures, fun, place)
             phase("tracing")
-            bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants))
+            bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants, place, args))
             phase("lowering")
             subject = bound.subject(chosen, io, unroll)
             settings = calibrated(chosen, fun, bound, spread(fun, bound, options))
-            return built(chosen, bound, subject, settings, strict, verify, phase)
+            if place is None:
+                return built(chosen, bound, subject, settings, strict, verify, phase)
+            main = states.Stated.of(bound, subject, place)
+            others: dict[str, tuple[BoundFunction, states.Stated]] = {}
+            for key, (g, rest) in more.items():
+                given = (*rest[:place], args[place], *rest[place:])
+                one = BoundFunction(g, given, {}, _constants(chosen, g, constants, place, given))
+                others[key] = one, main.read_by(one, one.subject(chosen, io, unroll), place)
+            artifact = built(
+                chosen, bound, main.subject, settings, strict, verify, phase,
+                states.keeping(main, {key: s for key, (_, s) in others.items()}, bound, place),
+            )  # fmt: skip
+            for key, (one, s) in others.items():
+                artifact.signatures[key] = built(chosen, one, s.subject, settings, strict, verify, phase)
+            return artifact
 
     return compiled
 
 
-def _constants(target: Target[Any], fun: object, given: Positions) -> Positions:
-    """Which arguments are bound: those that were named, else as the target has it; weights of quantized functions."""
-    return () if given is None and not target.binds and not isinstance(fun, Quantized) else given
+def _constants(
+    target: Target[Any], fun: object, given: Positions, state: int | None = None, args: Sequence[Any] = ()
+) -> Positions:
+    """Which arguments are bound: those that were named, else as the target has it; weights of quantized functions.
+
+    A state is none of them, unless it was named.
+    """
+    if given is not None:
+        return given
+    if not target.binds and not isinstance(fun, Quantized):
+        return ()
+    if state is None or (isinstance(fun, Quantized) and fun.params is not None):
+        return None
+    return [i for i, a in enumerate(args) if i != state and not is_leaf(a)]
 
 
 def calibrated(target: Target[Any], fun: object, bound: BoundFunction, options: dict[str, object]) -> dict[str, object]:
@@ -122,8 +158,12 @@ def built(
     strict: bool,
     verify: bool,
     phase: Callable[[str], None],
+    kept: states.Kept | None = None,
 ) -> Artifact:
-    """The artifact that ``target`` makes of a subject, checked as `compile` says; ``phase`` is told what begins."""
+    """The artifact that ``target`` makes of a subject, checked as `compile` says; ``phase`` is told what begins.
+
+    ``kept`` is the state that its file is to keep.
+    """
     phase("building")
     if strict and not target.host:
         # What the published rules refuse need not be compiled to be refused.
@@ -133,6 +173,8 @@ def built(
     build = target.made(subject.form, options)
     if strict and not target.host:
         _check_strict(target, build.placements)
+    if kept is not None:
+        kept.put_into(build, target, options)
     _name(build, signature)
     artifact = Artifact(target.name, signature, subject, build, _report(target, build))
     if verify and build.runner is not None and signature.inputs is not None:
@@ -184,6 +226,7 @@ def explain(
     constants: Positions = None,
     io: IO = "integer",
     unroll: int = UNROLL,
+    state: int | None = None,
     progress: bool | None = None,
     **options: object,
 ) -> Callable[..., Report]:
@@ -203,11 +246,13 @@ def explain(
             return report(phase, args, kwargs)
 
     def report(phase: Callable[[str], None], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Report:
+        place = states.position(fun, state, args)
         phase("tracing")
-        bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants))
+        bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants, place, args))
         phase("lowering")
         try:
-            form = bound.subject(chosen, io, unroll).form
+            subject = bound.subject(chosen, io, unroll)
+            form = subject.form if place is None else states.Stated.of(bound, subject, place).subject.form
         except UnsupportedOpsError:
             return _refused(chosen, bound, unroll)
         phase("building")

@@ -147,7 +147,7 @@ class BoundFunction:
     @staticmethod
     def _chosen(args: Sequence[Any], constants: Positions) -> frozenset[int]:
         if constants is None:
-            return frozenset(i for i, a in enumerate(args) if not _is_leaf(a))
+            return frozenset(i for i, a in enumerate(args) if not is_leaf(a))
         try:
             given = [operator.index(i) for i in ((constants,) if isinstance(constants, int) else constants)]
         except TypeError:
@@ -264,7 +264,7 @@ def stored_inputs(inputs: Sequence[Tensor], values: Sequence[NDArray]) -> list[N
     ]
 
 
-def _is_leaf(a: Any) -> bool:
+def is_leaf(a: Any) -> bool:
     leaves = tree.leaves(a)
     return len(leaves) == 1 and leaves[0] is a
 

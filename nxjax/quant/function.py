@@ -10,10 +10,10 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.fake_quantize import weight_integers
-from nxjax.quant import automatic, calibration, results
+from nxjax.quant import automatic, calibration, results, steps
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import QuantPlan
-from nxjax.quant.planned import PlannedCall
+from nxjax.quant.planned import PlannedCall, is_tree
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
@@ -32,6 +32,7 @@ class Quantized:
         policy: decides how each equation computes.
         ranges: (least, greatest) of each value on a grid, by site.
         params: positions of the arguments with weights; None for all arguments that are trees.
+        state: position of the argument that is a state, or None.
 
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
@@ -48,11 +49,13 @@ class Quantized:
         ranges: Mapping[str, Range],
         params: Sequence[int] | int | None,
         origins: Mapping[str, int] | None = None,
+        state: int | None = None,
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
         self.ranges = {site: _span(site, span) for site, span in ranges.items()}
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
+        self.state = state
         functools.update_wrapper(self, fun, updated=())
         # What the values of calibration were computed from; nothing is known of ranges that a user gives.
         self._origins = dict(origins or {})
@@ -163,6 +166,7 @@ def quantize(
     ranges: Mapping[str, Range] | None = None,
     metric: Callable[[Callable[..., Any]], float] | None = None,
     budget: float | None = None,
+    state: int | None = None,
     progress: bool | None = None,
 ) -> Quantized:
     """``fun`` computed on integer grids: a pure function of the same arguments, float in and float out.
@@ -184,6 +188,9 @@ def quantize(
         metric: for "auto": a figure of a function on data of yours, the greater, the better.
         budget: for "auto": how much of ``metric`` may be lost, 0.005 by default; without a metric the signal-to-noise
             ratio of the results on the calibration data to reach in dB, 20 by default.
+        state: position of the argument that ``fun`` takes as a state and returns first, as a training step does:
+            ``state, loss = fun(state, x, y)``. Every batch but the first is computed with the state that the one before
+            it gave; what comes out is on the grid of what goes in; see docs/on_device_training.md.
         progress: show a progress bar; by default in a terminal or notebook.
 
     Warns:
@@ -206,6 +213,12 @@ def quantize(
         raise ParameterError(
             "quantize: the function is quantized already", got=fun, fix="quantize the float function: f.fun"
         )
+    if state is not None:
+        if policy == "auto" or metric is not None or budget is not None:
+            raise ParameterError(
+                'quantize: the policy "auto" does not know steps of a state', got="state=", fix="name a policy"
+            )
+        return _of_step(fun, as_policy(policy), calibrate, observer, params, ranges, steps.place_of(state), progress)
     if isinstance(policy, str) and policy == "auto":
         data = list(() if calibrate is None else calibration.iterable(calibrate))
         make = lambda answered, found: Quantized(fun, answered, found, params)
@@ -222,3 +235,29 @@ def quantize(
     if found.ranges:
         results.warn_if_poor(fun, answered, params, found.ranges, found.measured[:1])
     return Quantized(fun, answered, found.ranges, params, found.origins)
+
+
+def _of_step(
+    fun: Callable[..., Any],
+    policy: Policy,
+    calibrate: Iterable[Any] | None,
+    observer: Any,
+    params: Sequence[int] | int | None,
+    ranges: Mapping[str, Range] | None,
+    place: int,
+    progress: bool | None,
+) -> Quantized:
+    """`quantize` of a step of a state."""
+    step = steps.summed_by_products(fun, policy)
+    if calibrate is None:
+        return Quantized(step, policy, dict(ranges or {}), () if params is None else params, state=place)
+    carried = steps.Carried(fun, calibration.iterable(calibrate), place)
+    place %= len(carried.first)
+    if params is None:
+        params = [i for i, a in enumerate(carried.first) if i != place and is_tree(a)]
+    found = calibration.run(step, policy, carried, observer, params, progress)
+    call = PlannedCall(step, carried.first, {}, params)
+    spans = steps.tied(call, policy, found.ranges, carried, place) if found.ranges else found.ranges
+    if spans:
+        results.warn_if_poor(step, policy, params, spans, found.measured[:1])
+    return Quantized(step, policy, spans, params, found.origins, place)

@@ -113,7 +113,7 @@ def parameter_mask(args: Sequence[Any], params: Sequence[int] | int | None) -> l
     A dict, list, tuple, module or QArray is a tree of parameters, one array is data.
     """
     if params is None:
-        chosen = {i for i, a in enumerate(args) if _is_tree(a)}
+        chosen = {i for i, a in enumerate(args) if is_tree(a)}
     else:
         positions = (params,) if isinstance(params, int) else tuple(params)
         for i in positions:
@@ -126,6 +126,7 @@ def parameter_mask(args: Sequence[Any], params: Sequence[int] | int | None) -> l
     return mask
 
 
-def _is_tree(x: Any) -> bool:
+def is_tree(x: Any) -> bool:
+    """Whether an argument holds parameters by default: anything but one array."""
     leaves = tree.leaves(x, is_leaf=is_quantized)
     return is_quantized(x) or not (len(leaves) == 1 and leaves[0] is x)

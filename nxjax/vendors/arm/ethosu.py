@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any, ClassVar, Final, final
 
@@ -16,8 +17,10 @@ from nxjax.backends.extras import installed
 from nxjax.backends.target import Build, Kind, NpuTarget, Site, only, variant
 from nxjax.errors import ExecutionError, ParameterError
 from nxjax.lower.npu.cost import estimate
-from nxjax.lower.npu.formats import tflite_ops
+from nxjax.lower.npu.formats import tflite_ops, tflite_variables
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_file import parse_all
+from nxjax.lower.npu.formats.tflite_variables import StatefulGraph, StateVariable
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.placement import Placement, Verdict
@@ -28,6 +31,7 @@ from nxjax.vendors.arm.rewrite import same_bits
 from nxjax.vendors.arm.vela import VelaOptions, VelaResult
 from nxjax.vendors.litert.compiled import CHECKED, LeftOperator, placements, started
 from nxjax.vendors.litert.table import Table
+from nxjax.vendors.litert.target import run_here
 
 _SETTINGS: Final = tuple(f.name for f in fields(VelaOptions) if f.name not in ("series", "size"))
 
@@ -47,6 +51,7 @@ class EthosU(NpuTarget):
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8")
     rules: ClassVar[str] = "Arm's published constraints on operators, types and sizes"
     exact: ClassVar[bool] = True
+    variables: ClassVar[bool] = True
     chips: ClassVar[tuple[Kind, ...]] = (
         Kind("Arm", "Ethos-U", drivers=("ethosu",), nodes=("dev/ethosu*",), module="ethosu", extra="ethosu",
              target="ethos-u65"),
@@ -102,6 +107,36 @@ class EthosU(NpuTarget):
             build.notes.append(f"{tool} placed nothing on the NPU: all runs on the host")
         return build
 
+    def keeping(
+        self,
+        build: Build,
+        graphs: Sequence[StatefulGraph],
+        variables: Sequence[StateVariable],
+        options: dict[str, object],
+    ) -> None:
+        """Write the file with variables, and let Vela compile it, too; its count of operators is a note."""
+        table = ethos_u.table(self.series)
+        said = lambda graph: same_bits(table)(tflite_ops.operations(graph))
+        data, name = tflite_variables.write(graphs, variables, said), tflite_variables.file_name(graphs)
+        build.files = {name: data, **build.files}
+        run_here(build, name, data, graphs[0], variables)
+        if not installed("ethosu"):
+            return
+        took, tool = (digest(data),), f"Vela {ethosu_vela.version()}"
+        try:
+            compiled = ethosu_vela.compile_model(data, _settings(self.name, self.series, self.size, options))
+            model = tflite_variables.begun(compiled.model)
+        except ExecutionError as e:
+            build.blame(e, "vendor-compiler", tool, took)
+            build.notes.append(f"{tool} does not compile {name}, the file with variables: {e.got}")
+            return
+        build.files = {tflite_variables.file_name(graphs, "_vela"): model, **build.files}
+        build.record(
+            "compiled", "vendor-compiler", tool, command=compiled.command, status=compiled.status, took=took,
+            gave=(digest(model),), checked=CHECKED,
+            answer=f"{compiled.npu} operators on the NPU, {_left(model)} left to the host, of all signatures together",
+        )  # fmt: skip
+
     def _modelled(self, build: Build, graph: NpuGraph, why: str) -> Build:
         """The build without Vela's answer."""
         build.placements = self.placed(graph)
@@ -131,6 +166,11 @@ class EthosU(NpuTarget):
             return rows
         folded = "Vela folded it away; nothing of this file runs on the NPU"
         return [replace(r, device="host", reason=folded) if r.device == "npu" else r for r in rows]
+
+
+def _left(model: bytes) -> int:
+    """How many operators a file leaves to the host in all its graphs."""
+    return sum(not o.custom for graph in parse_all(model) for o in graph.operators)
 
 
 def layers_csv(graph: NpuGraph, operations: list[TFLiteOperator], compiled: VelaResult) -> bytes:

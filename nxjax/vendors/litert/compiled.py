@@ -30,11 +30,12 @@ from nxjax.vendors.probe import probe
 def left_for_host(model: bytes, custom: str) -> tuple[list[str], int]:
     """Names of the first results of a file's operators that are not ``custom``, and how many are ``custom``.
 
-    Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name.
+    Of a compiled ``.tflite``, whose part for the chip is one operator or several of that name. Operators without
+    results, which set variables, have no such name.
     """
     found = parse(model)
-    host = [str(found.tensors[o.outputs[0]]["name"]) for o in found.operators if o.custom != custom]
-    return host, len(found.operators) - len(host)
+    host = [str(found.tensors[o.outputs[0]]["name"]) for o in found.operators if o.custom != custom and o.outputs]
+    return host, sum(o.custom == custom for o in found.operators)
 
 
 def refuse_other(written: bytes, compiled: bytes) -> None:

@@ -16,17 +16,19 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.backends import extras
-from nxjax.backends.evidence import Label, digests
+from nxjax.backends.evidence import Label, digest, digests
 from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, NpuTarget, Runner, only
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
-from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops
+from nxjax.lower.npu.formats import tflite, tflite_kernels, tflite_ops, tflite_variables
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
+from nxjax.lower.npu.formats.tflite_variables import StatefulGraph, StateVariable
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.npu.placement import placed
 from nxjax.lower.placement import Cost, Placement, Verdict
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
+from nxjax.vendors.litert.variables import StatefulSession
 
 KERNELS: Final = ("reference", "default")
 _OPTIONS: Final = ("kernels", "threads", "measure")
@@ -66,6 +68,7 @@ class LiteRTSession:
 
     Attributes:
         runs_on: runtime, version and kernels, for people.
+        resolver: which kernels these are, as LiteRT says it.
         notes: what was not as asked.
         delegated: numbers of the operations that the XNNPACK delegate computes.
 
@@ -99,12 +102,12 @@ class LiteRTSession:
             name = re.search(r"opcode '(\w+)' version '(\d+)'", str(error))
             which = f"{name[1]} version {name[2]}" if name else "an operator"
             self.notes.append(f"LiteRT's reference kernels have no {which}: its optimized kernels run instead")
-            words = _OPTIMIZED
+            chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED
             try:
-                self.interpreter = self.load(self.data, resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, threads)
+                self.interpreter = self.load(self.data, chosen, threads)
             except (RuntimeError, ValueError) as again:
                 raise self.refusal(again) from again
-        self.runs_on = f"LiteRT {version()} {words} on the host"
+        self.resolver, self.runs_on = chosen, f"LiteRT {version()} {words} on the host"
         self.inputs = [int(d["index"]) for d in self.interpreter.get_input_details()]
         self.outputs = [int(d["index"]) for d in self.interpreter.get_output_details()]
         self.delegated = self.read_back()
@@ -216,6 +219,7 @@ class LiteRt(NpuTarget):
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
     rules: ClassVar[str] = "a table of LiteRT's kernels"
     exact: ClassVar[bool] = True
+    variables: ClassVar[bool] = True
 
     def available(self) -> tuple[Label, str]:
         if installed("ai_edge_litert"):
@@ -269,6 +273,27 @@ class LiteRt(NpuTarget):
                 notes.append(f"LiteRT's XNNPACK does not take the file: {error.what}")
         build.record("loaded", "host", session.runs_on, took=took, answer=f"{len(operations)} operators read")
         return build
+
+    def keeping(
+        self,
+        build: Build,
+        graphs: Sequence[StatefulGraph],
+        variables: Sequence[StateVariable],
+        options: dict[str, object],
+    ) -> None:
+        data = tflite_variables.write(graphs, variables)
+        name = tflite_variables.file_name(graphs)
+        build.files = {name: data, **build.files}
+        run_here(build, name, data, graphs[0], variables)
+
+
+def run_here(build: Build, name: str, data: bytes, given: StatefulGraph, variables: Sequence[StateVariable]) -> None:
+    """Let LiteRT run the file with variables in place of the one without, where it runs that here."""
+    runner = build.runner
+    if runner is not None and isinstance(runner.run, LiteRTSession):
+        session, kernels = StatefulSession(data, given, variables, runner.run.resolver), runner.run.runs_on
+        title = kernels if build.host else f"host reference of {name} ({kernels})"
+        build.runner = Runner(session, title, "host", (digest(data),))
 
 
 def checked(options: dict[str, object]) -> tuple[str, int]:

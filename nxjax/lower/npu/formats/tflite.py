@@ -6,7 +6,8 @@ Numbers tensors, packs constants and lays the model out; which operators say a n
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -45,6 +46,42 @@ def write(graph: NpuGraph) -> bytes:
 
 def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     """The bytes of a model of ``operations``, which say ``graph``."""
+    buffers, codes = ConstantBuffers(), dict[tuple[str, int], int]()
+    row, names = subgraph(graph, operations, lambda *key: codes.setdefault(key, len(codes)), buffers.number)
+    inputs, outputs = ([names[i] for i in row[key]] for key in ("inputs", "outputs"))
+    return model(codes, [row], buffers, [signature("serving_default", 0, row, inputs, outputs)])
+
+
+@final
+class ConstantBuffers:
+    """The constants of a file: one buffer for equal bytes, whatever shapes and grids they are read under."""
+
+    def __init__(self) -> None:
+        # Buffer 0 is the empty one, of everything that is not constant.
+        self.rows: list[dict[str, Any]] = [{}]
+        self._held: dict[bytes, int] = {}
+
+    def number(self, data: NDArray) -> int:
+        """The number of the buffer that holds a constant."""
+        content = packed(data)
+        found = self._held.setdefault(hashlib.blake2b(content).digest(), len(self.rows))
+        if found == len(self.rows):
+            self.rows.append({"data": content})
+        return found
+
+
+def subgraph(
+    graph: NpuGraph,
+    operations: list[TFLiteOperator],
+    code: Callable[[str, int], int],
+    buffer: Callable[[NDArray], int],
+) -> tuple[dict[str, Any], list[str]]:
+    """A subgraph of ``operations``, which say ``graph``, and the names of its tensors.
+
+    Args:
+        code: gives the number of an operator of a version.
+        buffer: stores a constant and gives the number of its buffer.
+    """
     operands = (t for o in operations for t in o.inputs if t is not None)
     results = (t for o in operations for t in o.outputs)
     constants = [t for t in dict.fromkeys([*operands, *graph.outputs]) if t.constant]
@@ -52,26 +89,14 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     number = {t: i for i, t in enumerate(tensors)}
     taken: dict[str, int] = {}
     names = [unique(t.name, taken) for t in tensors]
-    # Buffer 0 is the empty one, of everything that is not constant.
-    buffers: list[dict[str, Any]] = [{}]
-    held: dict[bytes, int] = {}
-    rows: list[dict[str, Any]] = []
-    for t, name in zip(tensors, names, strict=True):
-        buffer = 0
-        if t.data is not None:
-            # One buffer for equal bytes, whatever shapes and grids they are read under.
-            data = packed(t.data)
-            buffer = held.setdefault(hashlib.blake2b(data).digest(), len(buffers))
-            if buffer == len(buffers):
-                buffers.append({"data": data})
-        rows.append(_tensor(t, name, buffer))
-
-    codes: dict[tuple[str, int], int] = {}
+    rows = [
+        tensor_row(t, name, 0 if t.data is None else buffer(t.data)) for t, name in zip(tensors, names, strict=True)
+    ]
     ops: list[dict[str, Any]] = []
     for o in operations:
         version = tflite_versions.version(o.name, o.inputs, o.outputs, o.options)
         fields: dict[str, Any] = {
-            "opcode_index": codes.setdefault((o.name, version), len(codes)),
+            "opcode_index": code(o.name, version),
             "inputs": [-1 if t is None else number[t] for t in o.inputs],
             "outputs": [number[t] for t in o.outputs],
         }
@@ -79,26 +104,42 @@ def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
         if table is not None:
             fields["builtin_options"] = (table, o.options)
         ops.append(fields)
-
-    runtime = max((tflite_versions.runtime(*key) for key in codes), key=_release, default="1.5.0")
-    buffers.append({"data": runtime.encode().ljust(_RUNTIME_FIELD, b"\0")})
     inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
-    signature: dict[str, Any] = {"signature_key": "serving_default", "subgraph_index": 0}
-    for key, places in (("inputs", inputs), ("outputs", outputs)):
-        taken = {}
-        signature[key] = [{"name": unique(names[i], taken), "tensor_index": i} for i in places]
-    model: dict[str, Any] = {
+    row = {"tensors": rows, "inputs": inputs, "outputs": outputs, "operators": ops, "name": graph.name or "main"}
+    return row, names
+
+
+def signature(
+    key: str, place: int, row: dict[str, Any], inputs: Sequence[str], outputs: Sequence[str]
+) -> dict[str, Any]:
+    """What names a subgraph, its inputs and its results, so that runtimes can ask for them."""
+    made: dict[str, Any] = {"signature_key": key, "subgraph_index": place}
+    for kind, names in (("inputs", inputs), ("outputs", outputs)):
+        taken: dict[str, int] = {}
+        pairs = zip(row[kind], names, strict=True)
+        made[kind] = [{"name": unique(name, taken), "tensor_index": i} for i, name in pairs]
+    return made
+
+
+def model(
+    codes: Mapping[tuple[str, int], int],
+    subgraphs: list[dict[str, Any]],
+    constants: ConstantBuffers,
+    signatures: list[dict[str, Any]],
+) -> bytes:
+    """The bytes of a model of subgraphs whose operators, by name and version, and constants are numbered."""
+    runtime = max((tflite_versions.runtime(*key) for key in codes), key=_release, default="1.5.0")
+    buffers = [*constants.rows, {"data": runtime.encode().ljust(_RUNTIME_FIELD, b"\0")}]
+    tables: dict[str, Any] = {
         "version": _VERSION,
         "operator_codes": [_code(name, version) for name, version in codes],
-        "subgraphs": [
-            {"tensors": rows, "inputs": inputs, "outputs": outputs, "operators": ops, "name": graph.name or "main"}
-        ],
+        "subgraphs": subgraphs,
         "description": "nxjax",
         "buffers": buffers,
         "metadata": [{"name": "min_runtime_version", "buffer": len(buffers) - 1}],
-        "signature_defs": [signature],
+        "signature_defs": signatures,
     }
-    return flatbuffer.write(SCHEMA, "Model", model, IDENTIFIER)
+    return flatbuffer.write(SCHEMA, "Model", tables, IDENTIFIER)
 
 
 def _release(version: str) -> tuple[int, ...]:
@@ -111,7 +152,7 @@ def _code(name: str, version: int) -> dict[str, Any]:
     return {"deprecated_builtin_code": min(code, 127), "builtin_code": code, "version": version}
 
 
-def _tensor(t: Tensor, name: str, buffer: int) -> dict[str, Any]:
+def tensor_row(t: Tensor, name: str, buffer: int) -> dict[str, Any]:
     kind = TYPE_NUMBERS.get(t.dtype)
     if kind is None:
         raise DtypeError(

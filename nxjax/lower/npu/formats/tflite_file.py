@@ -115,6 +115,12 @@ def parse(data: bytes) -> TFLiteModel:
     return subgraph(root, root["subgraphs"][0], memoryview(data).cast("B"))
 
 
+def parse_all(data: bytes) -> list[TFLiteModel]:
+    """All subgraphs of a ``.tflite`` file, checked; errors as of `parse`."""
+    root, view = tables(data), memoryview(data).cast("B")
+    return [subgraph(root, graph, view) for graph in root["subgraphs"]]
+
+
 def tables(data: bytes | memoryview) -> dict[str, Any]:
     """The tables of a ``.tflite`` file, which has a graph.
 

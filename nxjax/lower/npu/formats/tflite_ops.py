@@ -326,6 +326,10 @@ def _read_topk(r: TFLiteReader, u: OperatorUse) -> None:
 
 def _write_reshape(w: TFLiteWriter, node: Node) -> None:
     shape = node.output.shape
+    if not shape:
+        # The shape would be a constant without elements, for which Vela refuses the whole file.
+        w.emit("SQUEEZE", [node.operands[0]], node.outputs, squeeze_dims=())
+        return
     w.emit("RESHAPE", [node.operands[0], w.constant(shape)], node.outputs, new_shape=shape)
 
 
