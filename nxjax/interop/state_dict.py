@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 
 from nxjax.errors import InvalidFileError
-from nxjax.interop.graphs.mapped import MappedZip, mapped_file, strided
+from nxjax.interop.graphs.mapped import MappedZip, mapped, strided
 from nxjax.interop.weights import MOST, LazyWeights, damaged, path_of
 from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
@@ -268,8 +268,7 @@ def load_torch(path: str | Path) -> LazyWeights:
     LazyWeights(0 tensors)
     """
     file = path_of("load_torch", path)
-    held = mapped_file(file)
-    data = np.frombuffer(held, np.uint8)
+    data = mapped(file)
     if data[:2].tobytes() != b"PK":
         raise InvalidFileError(
             f"{file.name}: no zip file, as PyTorch writes since version 1.6",
@@ -277,7 +276,7 @@ def load_torch(path: str | Path) -> LazyWeights:
             fix="torch.save(torch.load(path, weights_only=True), path)",
         )
     try:
-        archive = MappedZip(held, data)
+        archive = MappedZip(data)
         if archive.names.get("byteorder") and archive.text("byteorder") == b"big":
             damaged(file, "numbers of a machine that has their high bytes first")
         tensors = _named(file, _Pickle(file, archive.text("data.pkl")).root)

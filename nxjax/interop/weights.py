@@ -21,7 +21,7 @@ from nxjax.display.progress import DELAY, bars
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
-from nxjax.interop.graphs.mapped import mapped, mapped_file
+from nxjax.interop.graphs.mapped import HeldFile, mapped
 from nxjax.numpy.files import load
 from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import readonly, wrap
@@ -319,7 +319,7 @@ def load_npz(path: str | Path) -> LazyWeights:
     [1.0, 1.0, 1.0]
     """
     file = path_of("load_npz", path)
-    held: Any = mapped_file(file)
+    held: Any = HeldFile(mapped(file).data)
     stored: Any = load(held)
     if not isinstance(stored, Mapping):
         damaged(file, "one array, no .npz file")

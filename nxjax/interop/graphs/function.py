@@ -111,15 +111,15 @@ class ImportedFunction(ABC):
         self._checked: set[tuple[Any, ...]] = set()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in self.__dict__.items() if k not in ("_compiled", "_checked")}
+        return {k: v for k, v in vars(self).items() if k not in ("_compiled", "_checked")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        vars(self).update(state)
         self._begin()
 
     def __copy__(self) -> Self:
         made = object.__new__(type(self))
-        made.__setstate__(self.__dict__)
+        made.__setstate__(dict(vars(self)))
         return made
 
     def __deepcopy__(self, memo: Any) -> Self:

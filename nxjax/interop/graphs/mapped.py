@@ -6,7 +6,7 @@ mapped one alone.
 
 from __future__ import annotations
 
-import errno
+import io
 import math
 import mmap
 import zipfile
@@ -32,34 +32,10 @@ _REPEATED: Final = 1 << 26  # elements of a tensor that repeats what is stored o
 
 @final
 class MappedFile(mmap.mmap):
-    """The bytes of a file, which nothing in this process can write to; a file that is open for reading, too."""
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, pos: int, whence: Any = 0) -> int:
-        try:
-            super().seek(pos, whence)
-        except ValueError as e:
-            # As a file does: readers of short archives look for more than there is.
-            raise OSError(errno.EINVAL, str(e)) from e
-        return self.tell()
+    """The bytes of a file, which nothing in this process can write to."""
 
 
 UNCHANGING.add(MappedFile)
-
-
-def mapped_file(path: Path) -> MappedFile:
-    """A file in memory.
-
-    Raises:
-        InvalidFileError: a pipe, a device or the like, or a file without bytes.
-        OSError: no such file.
-    """
-    with safe_io.opened(path) as f:
-        if not f.seek(0, 2):
-            raise InvalidFileError(f"{path.name}: the file is empty")
-        return MappedFile(f.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def mapped(path: Path) -> NDArray:
@@ -75,7 +51,35 @@ def mapped(path: Path) -> NDArray:
     >>> mapped(file).tolist()
     [49, 50, 51]
     """
-    return np.frombuffer(mapped_file(path), np.uint8)
+    with safe_io.opened(path) as f:
+        if not f.seek(0, 2):
+            raise InvalidFileError(f"{path.name}: the file is empty")
+        return np.frombuffer(MappedFile(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+@final
+class HeldFile(io.RawIOBase):
+    """Bytes in memory as a file that is read, without a copy."""
+
+    def __init__(self, data: memoryview) -> None:
+        self._data, self._at = data, 0
+
+    def seekable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        # Readers of short archives look for more than there is.
+        self._at = max(0, offset + (0, self._at, len(self._data))[whence])
+        return self._at
+
+    def readinto(self, buffer: Any, /) -> int:
+        part = self._data[self._at : self._at + len(buffer)]
+        buffer[: len(part)] = part
+        self._at += len(part)
+        return len(part)
 
 
 @final
@@ -108,22 +112,26 @@ class MappedZip:
     """A zip archive whose members are read where they lie, as a writer of tensors leaves them.
 
     Args:
-        data: its bytes, of the memory that ``file`` reads.
+        data: its bytes, uint8.
 
     Attributes:
         data: as given.
-        names: of its members, without the folder that all of them are in.
+        names: of its members, without the folder that all of them are in, and with it.
 
     Raises:
         zipfile.BadZipFile: no archive.
     """
 
-    def __init__(self, file: Any, data: NDArray) -> None:
-        self._zip, self.data = zipfile.ZipFile(file), data
+    def __init__(self, data: NDArray) -> None:
+        self._zip, self.data = zipfile.ZipFile(HeldFile(data.data)), data  # pyright: ignore[reportArgumentType]
         self.names = {n.split("/", 1)[-1]: n for n in self._zip.namelist()}
 
     def size(self, name: str) -> int:
         return self._zip.getinfo(self.names[name]).file_size
+
+    def packing(self, name: str) -> int:
+        """How a member is compressed, as `zipfile` has it."""
+        return self._zip.getinfo(self.names[name]).compress_type
 
     def text(self, name: str) -> bytes:
         """A member that says what is in others: its checksum is compared.

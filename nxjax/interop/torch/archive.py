@@ -7,7 +7,6 @@ mapped into memory. Format: torch/_export/serde/schema.py of PyTorch, schema ver
 from __future__ import annotations
 
 import ast
-import io
 import json
 import math
 import re
@@ -21,7 +20,7 @@ import numpy as np
 
 from nxjax.errors import InvalidFileError
 from nxjax.files import safe_io
-from nxjax.interop.graphs.mapped import MappedZip, mapped_file, strided
+from nxjax.interop.graphs.mapped import MappedZip, mapped, strided
 from nxjax.interop.graphs.values import Refused, ValueInfo
 from nxjax.interop.torch.functional import functional
 from nxjax.interop.torch.graph import (
@@ -37,6 +36,7 @@ from nxjax.interop.torch.graph import (
     TorchNode,
     TorchProgram,
     field_names,
+    module_path,
 )
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -71,10 +71,9 @@ def read_program(source: Path | bytes) -> TorchProgram:
         Refused: something that nxjax cannot take, such as objects of classes.
     """
     name = "program" if isinstance(source, bytes) else source.name
-    held = source if isinstance(source, bytes) else mapped_file(source)
+    data = np.frombuffer(source, np.uint8) if isinstance(source, bytes) else mapped(source)
     try:
-        file = io.BytesIO(held) if isinstance(held, bytes) else held
-        archive = _Archive(MappedZip(file, np.frombuffer(held, np.uint8)))
+        archive = _Archive(MappedZip(data))
         return archive.program(re.sub(r"\W", "_", name.removesuffix(".pt2")) or "program")
     except (InvalidFileError, Refused):
         raise
@@ -217,7 +216,13 @@ def _node(held: Mapping[str, Any], depth: int) -> TorchNode:
     output = None if not outputs else outputs[0] if len(outputs) == 1 else tuple(outputs)
     if target.startswith("higher_order.") and isinstance(output, str) and not held.get("is_hop_single_tensor_return"):
         output = (output,)
-    return TorchNode(target, tuple(args), kwargs, output, _line(held.get("metadata") or {}))
+    return TorchNode(target, tuple(args), kwargs, output, *_said(held.get("metadata") or {}))
+
+
+def _said(metadata: Mapping[str, Any]) -> tuple[str, str]:
+    """The user's line and the submodule: a stack is ``key,path,class;key,path,class``."""
+    path = str(metadata.get("nn_module_stack", "")).split(";")[-1].split(",")
+    return _line(metadata), module_path(path[1][:_TEXT]) if len(path) > 2 else ""
 
 
 def _line(metadata: Mapping[str, Any]) -> str:

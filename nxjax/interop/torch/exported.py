@@ -33,6 +33,7 @@ from nxjax.interop.torch.graph import (
     TorchNode,
     TorchProgram,
     field_names,
+    module_path,
 )
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -313,7 +314,8 @@ class _Reader:
             elif n.op == "call_function":
                 args = self.plain(n.args, inner)
                 kwargs = self.plain(n.kwargs, inner)
-                nodes.append(TorchNode(target_name(n.target), tuple(args), kwargs, n.name, _line(n.stack_trace)))
+                where, module = _line(n.stack_trace), _module(n.meta.get("nn_module_stack"))
+                nodes.append(TorchNode(target_name(n.target), tuple(args), kwargs, n.name, where, module))
             elif n.op == "output":
                 given = self.plain(n.args[0], inner)
                 outputs = tuple(given) if isinstance(given, list) else (given,)
@@ -341,6 +343,12 @@ def target_name(target: Any) -> str:
     if isinstance(target, package()._ops.HigherOrderOperator):
         return f"higher_order.{target.__name__}"
     return f"{target.__module__}.{target.__name__}"
+
+
+def _module(stack: Any) -> str:
+    """The innermost submodule of a stack of them, which has (path, class) by keys."""
+    found = [path for path, _ in stack.values()] if stack else [""]
+    return module_path(str(found[-1]))
 
 
 def _line(trace: str | None) -> str:

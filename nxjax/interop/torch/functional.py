@@ -124,7 +124,7 @@ class _Rewriter:
 
     def _emit(self, target: str, args: Sequence[Any], like: TorchNode, output: Any, kwargs: Mapping[str, Any]) -> None:
         given = {k: self.resolved(v) for k, v in kwargs.items()}
-        self.nodes.append(TorchNode(target, tuple(map(self.resolved, args)), given, output, like.where))
+        self.nodes.append(TorchNode(target, tuple(map(self.resolved, args)), given, output, like.where, like.module))
 
     def step(self, i: int, node: TorchNode) -> None:
         if (

@@ -40,6 +40,7 @@ class TorchNode:
         args, kwargs: Python values, `NodeRef`, `TorchGraph`, and lists of these.
         output: the name of the result, or names in the structure of its parts.
         where: the user's line, if it was kept.
+        module: the path of the submodule that made it, as ``layer1.0.conv1``; empty in the module itself.
     """
 
     target: str
@@ -47,6 +48,13 @@ class TorchNode:
     kwargs: Mapping[str, Any]
     output: Any
     where: str = ""
+    module: str = ""
+
+    @property
+    def scope(self) -> str:
+        """The submodule, or the name of the result where the module itself made it."""
+        # A result may itself be a list or a tuple.
+        return self.module or (self.output if isinstance(self.output, str) else self.target)
 
     def __str__(self) -> str:
         return f"{self.target} -> {self.output}"[:120]
@@ -123,6 +131,11 @@ class Container:
         return [
             leaf for c, p, n in zip(self.children, parts, names, strict=True) for leaf in c.leaves(p, f"{where}[{n!r}]")
         ]
+
+
+def module_path(text: str) -> str:
+    """A submodule's path as its parameters have it: tracers put ``L['self'].`` in front."""
+    return text.removeprefix("L['self']").lstrip(".")
 
 
 def field_names(context: Any, count: int) -> tuple[Any, ...]:

@@ -5,19 +5,19 @@ Of a program's file, tensors and the list of them are written again, and all els
 
 from __future__ import annotations
 
-import io
 import json
 import math
 import pickle
 import struct
 import zipfile
 from collections.abc import Mapping
-from typing import Any, BinaryIO, Final, final
+from typing import Any, BinaryIO, Final
 
 import numpy as np
 
 from nxjax.checkpoints.tensors import layout, memory
 from nxjax.errors import DtypeError
+from nxjax.interop.graphs.mapped import MappedZip
 from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
@@ -40,30 +40,6 @@ def _add(archive: zipfile.ZipFile, name: str, data: Any, compression: int = zipf
     archive.writestr(info, data)
 
 
-@final
-class HeldFile(io.RawIOBase):
-    """Bytes in memory as a file, without a copy."""
-
-    def __init__(self, data: memoryview) -> None:
-        self.data, self.at = data, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        self.at = max(0, offset + (0, self.at, len(self.data))[whence])
-        return self.at
-
-    def readinto(self, buffer: Any, /) -> int:
-        part = self.data[self.at : self.at + len(buffer)]
-        buffer[: len(part)] = part
-        self.at += len(part)
-        return len(part)
-
-
 def write_program(file: BinaryIO, data: memoryview, changed: Mapping[str, NDArray]) -> None:
     """Write a file of `torch.export.save` with other tensors, of equal shapes and dtypes, by name.
 
@@ -73,14 +49,14 @@ def write_program(file: BinaryIO, data: memoryview, changed: Mapping[str, NDArra
     if not changed:
         file.write(data)
         return
-    with zipfile.ZipFile(HeldFile(data)) as old, zipfile.ZipFile(file, "w") as new:
-        infos = {i.filename.split("/", 1)[-1]: i for i in old.infolist()}
+    old = MappedZip(np.frombuffer(data, np.uint8))
+    with zipfile.ZipFile(file, "w") as new:
         dropped, added = set[str](), dict[str, tuple[Any, int]]()
         for kind in ("weights", "constants"):
             place = f"data/{kind}/model_{kind}_config.json"
-            if place not in infos:
+            if place not in old.names:
                 continue
-            config = json.loads(old.read(infos[place]))
+            config = json.loads(old.text(place))
             rows: dict[str, Any] = config["config"]
             # Tensors that were one stay one; others that happen to be equal do not become one.
             payloads: dict[tuple[str, bytes], str] = {}
@@ -92,18 +68,18 @@ def write_program(file: BinaryIO, data: memoryview, changed: Mapping[str, NDArra
                 shared = str(row["path_name"]), content
                 if shared not in payloads:
                     number = len(rows)
-                    while f"data/{kind}/tensor_{number}" in infos or f"data/{kind}/tensor_{number}" in added:
+                    while f"data/{kind}/tensor_{number}" in old.names or f"data/{kind}/tensor_{number}" in added:
                         number += 1
                     payloads[shared] = f"tensor_{number}"
-                    added[f"data/{kind}/tensor_{number}"] = content, infos[place].compress_type
+                    added[f"data/{kind}/tensor_{number}"] = content, old.packing(place)
                 row["path_name"] = payloads[shared]
                 row["tensor_meta"]["storage_offset"] = {"as_int": 0}
             dropped |= {f"data/{kind}/{p}" for p in before - {row["path_name"] for row in rows.values()}}
-            added[place] = json.dumps(config), infos[place].compress_type
-        root = next(iter(infos.values())).filename.split("/", 1)[0]
-        for name, info in infos.items():
+            added[place] = json.dumps(config), old.packing(place)
+        root = next(iter(old.names.values())).split("/", 1)[0]
+        for name, full in old.names.items():
             if name not in dropped and name not in added:
-                _add(new, info.filename, old.read(info), info.compress_type)
+                _add(new, full, old.bytes_of(name).data, old.packing(name))
         for name, (content, compression) in added.items():
             _add(new, f"{root}/{name}", content, compression)
 

@@ -107,10 +107,9 @@ class TorchWalker:
         if found.walker:
             kwargs["walker"] = self
         shown = f"{node.target}{f' at {node.where}' if node.where else ''}"
-        # A result may itself be a list or a tuple.
-        name = node.output if isinstance(node.output, str) else node.target
         known = [*args, *kwargs.values()]
-        return applied("from_torch", node.target, shown, name, known, lambda: (found.function(*args, **kwargs),))[0]
+        rule = lambda: (found.function(*args, **kwargs),)
+        return applied("from_torch", node.target, shown, node.scope, known, rule)[0]
 
 
 def _filled(x: Any, values: Mapping[str, Any]) -> Any:
