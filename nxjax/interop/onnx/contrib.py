@@ -226,12 +226,15 @@ def _attended(
     return y.swapaxes(1, 2).reshape((q.shape[0], q.shape[2], -1)).astype(q.dtype)
 
 
-def _masked(mask: Any, keys: int, filter_value: float) -> Any:
+def _masked(mask: Any, batch: int, keys: int, filter_value: float) -> Any:
     """What a mask of zeros and ones adds to scores [batch, heads, steps, keys]."""
     if mask is None:
         return None
     if mask.ndim == 1:
-        mask = (jnp.arange(keys)[None, :] < mask[: mask.shape[0], None]).astype(jnp.int32)
+        # Where each sequence ends, and then perhaps where it starts.
+        at = jnp.arange(keys)[None, :]
+        seen = at < mask[:batch, None]
+        mask = (seen & (at >= mask[batch:, None]) if mask.shape[0] == 2 * batch else seen).astype(jnp.int32)
     shape = {2: (mask.shape[0], 1, 1, -1), 3: (mask.shape[0], 1, *mask.shape[1:])}.get(mask.ndim, mask.shape)
     return (1 - mask.reshape(shape).astype(jnp.float32)) * filter_value
 
@@ -248,7 +251,7 @@ def _attention(
     joined = joined if b is None else joined + b
     sizes = qkv_hidden_sizes or (joined.shape[-1] // 3,) * 3
     parts = jnp.split(joined, list(np.cumsum(sizes)[:2]), axis=-1)
-    added = lambda keys: _both(_masked(mask, keys, mask_filter_value), bias)
+    added = lambda keys: _both(_masked(mask, x.shape[0], keys, mask_filter_value), bias)
     return _self_attended(parts, num_heads, past, added, scale, bool(unidirectional), outputs)
 
 
@@ -277,7 +280,7 @@ def _quantized_attention(
     if do_rotary or past_present_share_buffer:
         raise Refused("from_onnx: QAttention with rotary positions or a shared buffer", got="do_rotary")
     joined = _matmul_to_float(x, w, x_scale, w_scale, x_zero, w_zero, b)
-    added = lambda keys: _masked(mask, keys, mask_filter_value)
+    added = lambda keys: _masked(mask, x.shape[0], keys, mask_filter_value)
     return _self_attended(jnp.split(joined, 3, axis=-1), num_heads, past, added, scale, bool(unidirectional), outputs)
 
 
@@ -296,7 +299,7 @@ def _multi_head(
     k, v = (p if p.ndim == 4 else _heads(p, num_heads) for p in (k, v))
     if past_k is not None:
         k, v = jnp.concatenate([past_k, k], 2), jnp.concatenate([past_v, v], 2)
-    added = _both(_masked(mask, k.shape[2], mask_filter_value), bias)
+    added = _both(_masked(mask, q.shape[0], k.shape[2], mask_filter_value), bias)
     return (_attended(q, k, v, added, scale, bool(unidirectional)), k, v)[:outputs]
 
 

@@ -226,8 +226,20 @@ def _on_grids(graph: OnnxGraph) -> bool:
     return any((n.kind in RULES and RULES[n.kind].grids) or any(map(_on_grids, inside(n))) for n in graph.nodes)
 
 
+_MICROSOFT: Final = "com.microsoft::"
+# Where operators take stored weights; the two places behind it say their grid.
+_WEIGHTS: Final = {"DequantizeLinear": 0, "QLinearConv": 3, "QLinearMatMul": 3, "QGemm": 3}
+
+
+def _weights_axis(kind: str, attributes: Mapping[str, Any]) -> Any:
+    """The axis along which the scales of an operator's weights lie."""
+    if kind == "DequantizeLinear":
+        return attributes.get("axis", 1)
+    return 0 if kind == "QLinearConv" or attributes.get("transB") else -1
+
+
 def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
-    """Tensors in whole numbers that nothing reads but one DequantizeLinear each, which makes them real."""
+    """Tensors in whole numbers that nothing reads but one operator each, which says their grid."""
     readers: dict[str, list[OnnxNode | None]] = {p.name: [None] for p in graph.outputs}
     for n in graph.nodes:
         for name in n.inputs:
@@ -239,12 +251,13 @@ def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
     stored = graph.initializers
     for name, x in stored.items():
         (n, *more) = readers.get(name, [None])
-        if n is None or more or not n.kind.endswith("DequantizeLinear") or n.inputs[0] != name or len(n.inputs) < 2:
+        kind = "" if n is None else n.kind.removeprefix(_MICROSOFT)
+        if n is None or more or kind not in _WEIGHTS:
             continue
-        scale = stored.get(n.inputs[1])
-        zero = stored.get(n.inputs[2]) if len(n.inputs) > 2 and n.inputs[2] else None
-        axis = n.attributes.get("axis", 1)
-        known = scale is not None and (zero is not None or len(n.inputs) < 3 or not n.inputs[2])
+        which, *said = (*n.inputs[_WEIGHTS[kind] :], "", "", "")[:3]
+        scale, zero = map(stored.get, said)
+        axis = _weights_axis(kind, n.attributes)
+        known = which == name and scale is not None and (zero is not None or not said[1])
         if not known or not isinstance(axis, int) or n.attributes.get("block_size") or n.attributes.get("output_dtype"):
             continue
         made = stored_parameter(x, scale, zero, axis)

@@ -218,7 +218,7 @@ def _reflected(p: Any, low: float, high: float) -> Any:
     return low + jnp.where(d > span, 2 * span - d, d)
 
 
-@rule("GridSample")
+@rule("GridSample", "com.microsoft::GridSample")
 def grid_sample(x: Any, grid: Any, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Any:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     sizes = x.shape[2:]

@@ -149,13 +149,12 @@ def _qlinear_conv(
     windows: dict[str, Any] = {
         "auto_pad": auto_pad, "dilations": dilations, "group": group, "pads": pads, "strides": strides,
     }  # fmt: skip
-    w = grids.stored(w)
     channel = (1, -1) + (1,) * (w.ndim - 2)
     if _named(x_scale, x_zero, y_scale, y_zero) and concrete(w_scale):
         y = convolved(real(x, x_scale, x_zero), real(w, w_scale, w_zero, 0), **windows)
         y = y if b is None else y + (b.astype(jnp.float32) * (x_scale * w_scale)).reshape(channel)
         return on_grid(y, y_scale, y_zero, y_zero.dtype)
     zero = w_zero.reshape((-1,) + (1,) * (w.ndim - 1)) if w_zero.ndim else w_zero
-    total = convolved(shifted(grids.stored(x), x_zero), shifted(w, zero), **windows)
+    total = convolved(shifted(grids.stored(x), x_zero), shifted(grids.stored(w), zero), **windows)
     total = total if b is None else total + b.reshape(channel)
     return rescaled(total, x_scale * w_scale.reshape(channel) / y_scale, y_zero)

@@ -314,8 +314,8 @@ class _Reader:
             elif n.op == "call_function":
                 args = self.plain(n.args, inner)
                 kwargs = self.plain(n.kwargs, inner)
-                where, module = _line(n.stack_trace), _module(n.meta.get("nn_module_stack"))
-                nodes.append(TorchNode(target_name(n.target), tuple(args), kwargs, n.name, where, module))
+                where, path = _line(n.stack_trace), _module(n.meta.get("nn_module_stack"))
+                nodes.append(TorchNode(target_name(n.target), tuple(args), kwargs, n.name, where, path))
             elif n.op == "output":
                 given = self.plain(n.args[0], inner)
                 outputs = tuple(given) if isinstance(given, list) else (given,)

@@ -54,6 +54,9 @@ CASES: list[tuple[str, list[Any], int, dict[str, Any]]] = [
     ),
     ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24), MASK], 1, {"num_heads": 2}),
     ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24)], 1, {"num_heads": 4, "unidirectional": 1}),
+    # Where each sequence ends, and where it starts.
+    ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24), np.array([3, 4], np.int32)], 1, {"num_heads": 2}),
+    ("Attention", [floats(2, 5, 8), floats(8, 24), floats(24), np.array([3, 4, 0, 2], np.int32)], 1, {"num_heads": 2}),
     ("MultiHeadAttention", [floats(2, 5, 8), floats(2, 7, 8), floats(2, 7, 8), floats(24)], 1, {"num_heads": 2}),
     (
         "RotaryEmbedding",

@@ -122,6 +122,39 @@ def test_stored_operators_become_quantized_ops():
     assert "qconv[" in program and "conv_general_dilated[" not in program
 
 
+@pytest.mark.parametrize("kind", ["QLinearConv", "QLinearMatMul", "com.microsoft::QGemm"])
+def test_weights_of_stored_operators_are_trained_and_saved(kind: str, tmp_path: Path):
+    stored = grids(np.uint8, True)
+    del stored["bs"]
+    domain, _, name = kind.rpartition("::")
+    more: dict[str, Any] = {"domain": domain} if domain else {}
+    if kind == "QLinearConv":
+        inputs, more, x, shape = "xq xs xz w ws wz ys yz b", {"pads": [1, 1, 1, 1]}, X, ["n", 8, 8, 8]
+    else:
+        w = stored["w"].reshape(8, 27)
+        stored |= {"w": w} if domain else {"w": np.ascontiguousarray(w.T)}
+        inputs = "xq xs xz w ws wz b ys yz" if domain else "xq xs xz w ws wz ys yz"
+        more |= {"transB": 1} if domain else {}
+        x, shape = X.reshape(-1)[: 4 * 27].reshape(4, 27), ["n", 8]
+    nodes = [node("QuantizeLinear", "x xs xz", "xq"), node(name, inputs, "yq", **more)]
+    nodes.append(node("DequantizeLinear", "yq ys yz", "y"))
+    file = model(nodes, ("x", 1, ["n", *x.shape[1:]]), ("y", 1, shape), stored)
+    file.opset_import.add(domain="com.microsoft", version=1)
+    f = nx.interop.from_onnx(file.SerializeToString())
+    assert list(f.params) == ["w"]
+    masters = f.float_params()
+    np.testing.assert_array_equal(f(masters, x), f(f.params, x))
+    grads = nx.grad(lambda p: (f(p, x) ** 2).sum())(masters)
+    assert float(jnp.abs(grads["w"]).max()) > 0
+    tuned = {"w": masters["w"] - 0.02 * grads["w"] / jnp.abs(grads["w"]).max()}
+    f.save(tmp_path / "tuned.onnx", tuned)
+    g = nx.interop.from_onnx(tmp_path / "tuned.onnx")
+    np.testing.assert_array_equal(g(g.params, x), f(tuned, x))
+    assert not np.array_equal(np.asarray(g(g.params, x)), np.asarray(f(masters, x)))
+    f.save(tmp_path / "same.onnx")
+    assert onnx.load(tmp_path / "same.onnx") == file
+
+
 @pytest.mark.parametrize(("change", "reason"), [("xz", "16 bits with a zero point"), ("wz", "weights with one")])
 def test_what_no_quantized_op_has_stays_float(change, reason):
     stored = grids(np.uint8, False)
