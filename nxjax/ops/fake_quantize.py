@@ -1,4 +1,4 @@
-"""Onto a grid and between grids: quantize_dequantize, requantize, quantize_weight. Float in, float out."""
+"""Onto a grid and between grids: of a whole value, of weights by blocks, of rows. Float in, float out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ShapeError
-from nxjax.ops.arithmetic import abs, mul, sub
+from nxjax.ops.arithmetic import abs, add, max, min, mul, sub
 from nxjax.ops.base import Elementwise, NDArray, check_dtype, like, move_batch, require
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, le
@@ -17,14 +17,19 @@ from nxjax.ops.quant_base import FLOAT32, QuantizedOp
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (
     broadcast_blocks,
+    clipped,
     from_stored,
+    quotient,
     rescale_static,
     stored_weights,
     symmetric_limit,
     to_output_grid,
     to_stored,
 )
+from nxjax.ops.reduce import reduce_max, reduce_min
+from nxjax.ops.rounding import TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
+from nxjax.ops.shape import reshape
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents
 from nxjax.trace.dtypes import DType
@@ -137,6 +142,62 @@ class QuantizeWeight(Op):
         return b.inline(self.expand, xs, {"dtype": dtype})
 
 
+@final
+class QuantizeRows(Op):
+    """Values on int8 grids of their own: one per row, spanning 0 and the row's values; ``axes`` are those of a row.
+
+    As ONNX's ``DynamicQuantizeLinear`` for every row: with ``low = min(x, 0)`` and ``high = max(x, 0)`` over the row,
+    ``scale = (high - low) / 255``, ``zero = rint(-128 - low / scale)``, and the result is
+    ``(clip(rint(x / scale) + zero, -128, 127) - zero) * scale``. Tangents pass unchanged: nothing is clipped by more
+    than half a step.
+    """
+
+    name = "quantize_rows"
+
+    def infer(self, x: ArrayType, /, *, axes: tuple[int, ...]) -> ArrayType:
+        check_dtype(self, FLOAT32, x)
+        good = tuple(sorted(set(axes))) == axes and all(0 <= a < x.ndim for a in axes) and bool(axes)
+        require(self, good, "axes", axes, f"dimensions of {x} in ascending order, at least one")
+        return x.strong()
+
+    def eval(self, x: NDArray, /, *, axes: tuple[int, ...]) -> NDArray:
+        scale, zero = row_grids(x, axes)
+        q = np.clip(np.rint(x / scale) + zero, np.float32(-128), np.float32(127))
+        return np.asarray((q - zero) * scale)
+
+    def expand(self, x: Array, /, *, axes: tuple[int, ...]) -> Array:
+        rows = tuple(1 if a in axes else n for a, n in enumerate(x.shape))
+        low, high = (reshape(reduce(x, axes=axes), shape=rows) for reduce in (reduce_min, reduce_max))
+        low, high = min(low, like(low, 0)), max(high, like(high, 0))
+        scale = max(quotient(sub(high, low), like(low, 255)), like(low, LEAST_ROW_SCALE))
+        nearest = lambda v: round(v, rounding_method=TO_NEAREST_EVEN)
+        zero = clipped(nearest(sub(like(low, -128), quotient(low, scale))), -128, 127)
+        over = lambda v: broadcast_blocks(v, x.shape)
+        q = clipped(add(nearest(quotient(x, over(scale))), over(zero)), -128, 127)
+        return mul(sub(q, over(zero)), over(scale))
+
+    def jvp(self, primals: Arrays, tangents: Tangents, *, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        return self(primals[0], axes=axes), tangents[0]
+
+    def batch(self, size: int, args: Arrays, dims: Dims, *, axes: tuple[int, ...]) -> tuple[Any, Any]:
+        return self(move_batch(args[0], dims[0], size), axes=tuple(a + 1 for a in axes)), 0
+
+    def stablehlo(self, b: Any, out: ArrayType, *xs: Any, axes: tuple[int, ...]) -> Any:
+        return b.inline(self.expand, xs, {"axes": axes})
+
+
+# Of a row of zeros, and of one so small that its scale would be no number that divides.
+LEAST_ROW_SCALE: Final = 2.0**-100
+
+
+def row_grids(x: NDArray, axes: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Scale and zero point of each row of ``x``, as float32 with sizes 1 along ``axes``."""
+    low = np.minimum(x.min(axes, keepdims=True), np.float32(0))
+    high = np.maximum(x.max(axes, keepdims=True), np.float32(0))
+    scale = np.maximum((high - low) / np.float32(255), np.float32(LEAST_ROW_SCALE))
+    return scale, np.clip(np.rint(np.float32(-128) - low / scale), np.float32(-128), np.float32(127))
+
+
 def check_blocks(op: Op, w: ArrayType, scale: ArrayType) -> None:
     """One scale per block: equal rank, sizes that divide."""
     if not divides(scale.shape, w.shape):
@@ -172,3 +233,4 @@ def weight_integers(w: NDArray, scale: NDArray, dtype: DType) -> NDArray:
 quantize_dequantize = QuantizeDequantize()
 requantize = Requantize()
 quantize_weight = QuantizeWeight()
+quantize_rows = QuantizeRows()

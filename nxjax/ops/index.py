@@ -22,7 +22,7 @@ FILES: Final = {
     "ops.elementary": (
         "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log1p logistic sin sinc sinh tan tanh"
     ),
-    "ops.fake_quantize": "quantize_dequantize quantize_weight requantize",
+    "ops.fake_quantize": "quantize_dequantize quantize_rows quantize_weight requantize",
     "ops.fft": "fft",
     "ops.identity": "copy optimization_barrier stop_gradient",
     "ops.incomplete": "igamma igamma_grad_a igammac random_gamma_grad regularized_incomplete_beta",

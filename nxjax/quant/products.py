@@ -20,7 +20,7 @@ from nxjax.ops.arithmetic import add, div, max, min, mul, neg
 from nxjax.ops.base import Contraction, constant, like
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dot import dot_general, free
-from nxjax.ops.fake_quantize import quantize_weight
+from nxjax.ops.fake_quantize import quantize_rows, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
@@ -91,7 +91,8 @@ class Weighted(Storing):
             return self.integer(x, w, scale, b, shared), y_grid
         x = walk.value(self.activations[0])
         if scheme.activations is not None:
-            x = dynamic_grid(x, scheme.activations)
+            floats = scheme.activations in dtypes.FLOAT
+            x = spanned(x, scheme.activations) if floats else quantize_rows(x, axes=self.row())
         if scheme.weights is not None:
             w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
@@ -138,6 +139,10 @@ class Weighted(Storing):
     @abstractmethod
     def per_channel(self) -> bool:
         """Whether each output channel has a scale of its own."""
+
+    @abstractmethod
+    def row(self) -> Axes:
+        """The dimensions of the activation that one scale spans where it has the ranges of each call."""
 
     @abstractmethod
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
@@ -211,6 +216,10 @@ class QuantConv(Weighted):
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
         return qconv(x, w, scale, b, **self._params(), **shared)
 
+    def row(self) -> Axes:
+        _, *others = self.product.params["dimension_numbers"].lhs_spec
+        return tuple(sorted(others))
+
     def plain(self, x: Array, w: Array) -> Array:
         return conv_general_dilated(x, w, **self.product.params)
 
@@ -257,6 +266,9 @@ class Dot(Weighted):
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
         return self._back(qdot(x, w, scale, b, dimension_numbers=self._numbers(), **shared), x, w)
 
+    def row(self) -> Axes:
+        return tuple(sorted(self.input_axes()))
+
     def plain(self, x: Array, w: Array) -> Array:
         return self._back(dot_general(x, w, dimension_numbers=self._numbers()), x, w)
 
@@ -281,7 +293,7 @@ class QuantMatmul(FusedGroup):
         numbers = self.equations[0].params["dimension_numbers"]
         if not self.scheme.integer:
             assert self.scheme.activations is not None
-            left, right = (dynamic_grid(walk.value(a), self.scheme.activations) for a in (x, y))
+            left, right = (spanned(walk.value(a), self.scheme.activations) for a in (x, y))
             return dot_general(left, right, dimension_numbers=numbers), None
         (left, x_grid), (right, y_grid) = walk.on_grid(x, self.dtype), walk.on_grid(y, self.dtype)
         out = walk.result_grid(self.output, self.dtype)
@@ -292,10 +304,9 @@ class QuantMatmul(FusedGroup):
         return saturated(make, *product_size(x_grid, y_grid, depth), out, lo, hi, rounding), out
 
 
-def dynamic_grid(x: Array, dtype: DType) -> Array:
-    """An activation on a symmetric grid of its own largest value."""
-    scale = weight_scale(x, tuple(range(x.ndim)), dtypes.int8 if dtype in dtypes.INTEGER else dtype, None, ())
-    return quantize_weight(x, scale, dtype=dtypes.int8 if dtype in dtypes.INTEGER else dtype)
+def spanned(x: Array, dtype: DType) -> Array:
+    """An activation in a float8, scaled by its own largest value."""
+    return quantize_weight(x, weight_scale(x, tuple(range(x.ndim)), dtype, None, ()), dtype=dtype)
 
 
 # --- matching ---
@@ -401,6 +412,9 @@ def _match_dot(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | No
     if not first and not second:
         depth = math.prod(x.type.shape[a] for a in xc)
         if scheme.activations is None or (scheme.integer and not holds(scheme.activations, depth)):
+            return None
+        if scheme.dynamic and scheme.activations not in dtypes.FLOAT:
+            # Runtimes bring only the operand of stored weights to 8 bits as they go.
             return None
         chain, _, clamp = match_epilogue(view, e, None) if scheme.integer else ((e,), (), FusedClamp())
         return QuantMatmul(chain, (x, y), chain[-1].outputs[0], scheme, clamp)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 
 import nxjax as nx
 from nxjax.errors import NxError
-from nxjax.ops.fake_quantize import STORED, quantize_dequantize, quantize_weight, requantize
+from nxjax.ops.fake_quantize import STORED, quantize_dequantize, quantize_rows, quantize_weight, requantize
 from nxjax.ops.quant_grid import Grid
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace import dtypes
@@ -102,6 +102,16 @@ def test_the_laws_of_ops():
         [bad(x, error=NxError, says="double or single", **{**move, "rounding": "up"})],
         rtol=0.0,
     )
+    check_op(
+        quantize_rows,
+        [sample(Draw(2).rng.standard_normal((3, 4)).astype(np.float32), differentiable=False, axes=(1,))],
+        [
+            bad(x, error=NxError, says="axes", axes=()),
+            bad(x, error=NxError, says="axes", axes=(1, 0)),
+            bad(x.astype(np.float64), error=NxError, says="f64", axes=(0,)),
+        ],
+        rtol=0.0,
+    )
     w = np.float32([[1.0, -2.0], [0.25, 0.5]])
     check_op(
         quantize_weight,
@@ -114,6 +124,31 @@ def test_the_laws_of_ops():
         ],
         rtol=0.0,
     )
+
+
+@settings(max_examples=12)
+@given(d=draws)
+def test_rows_are_what_onnx_says_for_each(d: Draw):
+    x = d.rng.standard_normal((d.size(1, 4), d.size(1, 3), d.size(1, 5))).astype(np.float32)
+    x *= np.float32(10) ** d.rng.integers(-4, 4, (x.shape[0], 1, 1)).astype(np.float32)
+    axes = d.choice((2,), (1, 2))
+    y = meanings(quantize_rows, [x], {"axes": axes})
+    rows = x.reshape(x.shape[0], -1) if axes == (1, 2) else x.reshape(-1, x.shape[2])
+    for row, found in zip(rows, y.reshape(rows.shape), strict=True):
+        low, high = min(row.min(), np.float32(0)), max(row.max(), np.float32(0))
+        scale = (high - low) / np.float32(255)
+        zero = np.rint(-low / scale)
+        stored = np.clip(np.rint(row / scale) + zero, 0, 255)
+        np.testing.assert_allclose(found, (stored - zero) * scale, rtol=1e-6)
+    loops(quantize_rows, [[x], [-x], [x * 3]], {"axes": axes}, ("front", "back"))
+
+
+def test_a_row_does_not_change_with_others_and_zeros_stay_zeros():
+    x = np.float32([[1e-3, -2e-3, 0.0], [100.0, 3.0, -7.0], [0.0, 0.0, 0.0]])
+    y = quantize_rows.eval(x, axes=(1,))
+    assert [quantize_rows.eval(row[None], axes=(1,))[0].tolist() for row in x] == y.tolist()
+    assert (y[2] == 0).all() and y[0, 2] == 0 and abs(y[0, :2] / x[0, :2] - 1).max() < 0.01
+    np.testing.assert_array_equal(nx.grad(lambda x: (quantize_rows(x, axes=(1,)) * x).sum())(x), x + y)
 
 
 @pytest.mark.parametrize("dtype", STORED, ids=dtypes.short_name)

@@ -12,6 +12,7 @@ import numpy as np
 
 from nxjax.lower.npu.attributes import ACTIVATIONS
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.hybrid import padded_behind
 from nxjax.lower.npu.layout import reshape_through
 from nxjax.lower.npu.ops import op_of, those
 from nxjax.lower.npu.ops.along import NpuReduction
@@ -38,6 +39,8 @@ def fused(r: Rewriter, n: Node) -> Tensor | None:
         return _flattened(r, n)
     if isinstance(op_of(n), NpuReduction):
         return _reduced_units(r, n)
+    if n.op == "quantize_rows":
+        return padded_behind(r, n)
     if n.op == "transpose":
         return _transpose_before_reshape(r, n)
     if n.op == "quantize":

@@ -83,7 +83,7 @@ def lower(
     graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format)
     if refused:
         raise _error(refused)
-    return simplified(graph, io)
+    return simplified(graph, io, format)
 
 
 def refusals(program: Program, *, unroll: int = UNROLL, format: str = "") -> list[RefusedEquation]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax.lower.npu.fuse import fused, settled
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.hybrid import rows_settled
 from nxjax.lower.npu.layout import channels_last
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.permutation import trivial
@@ -25,8 +26,8 @@ from nxjax.trace import dtypes
 ROUNDS: Final = 8
 
 
-def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> NpuGraph:
-    """The graph as targets want it; checked."""
+def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float", format: str = "") -> NpuGraph:
+    """The graph as targets of a file format want it; checked."""
     # Enlargements first: tidying runs the reshapes between two of them together.
     graph = tidied(fixpoint(pooled(live(graph)), enlarged))
     graph = tidied(channels_last(graph))
@@ -38,6 +39,7 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float") -> Np
         if len(graph.nodes) == before:
             break
     graph = tidied(fixpoint(graph, settled))
+    graph = tidied(rows_settled(graph, format))
     graph = tidied(with_bytes_on_grids(graph))
     if io == "integer":
         graph = with_integer_ends(graph)

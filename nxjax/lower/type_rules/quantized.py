@@ -110,10 +110,20 @@ def _quantize_weight(types: Types, params: Params) -> Results:
     return [(w.shape, dtypes.float32)]
 
 
+def _quantize_rows(types: Types, params: Params) -> Results:
+    (x,) = operands(types, 1)
+    of((dtypes.float32,), x)
+    axes = params["axes"]
+    within = set(axes) <= set(range(len(x.shape)))
+    need(within and tuple(axes) == tuple(sorted(set(axes))) and bool(axes), "axes", axes)
+    return [(x.shape, dtypes.float32)]
+
+
 RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("qadd", "qsub", "qmul", "qprelu"), _on_grids(2, _same, "out_grid")),
     **dict.fromkeys(("qunary", "requantize"), _on_grids(1, _same)),
     "quantize_dequantize": _on_grids(1, _same, "grid"),
+    "quantize_rows": _quantize_rows,
     "quantize_weight": _quantize_weight,
     "qdot": _on_grids(4, _dot),
     "qconv": _on_grids(4, _conv),

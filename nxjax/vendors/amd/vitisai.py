@@ -89,7 +89,7 @@ class AmdXdna(NpuTarget):
         if power and not all(regular(t.grid) for t in graph.tensors()):
             written_graph, notes = regrid(graph)
             notes.append("quantize with power-of-two grids, or build with power_of_two=False, to keep the integers")
-        written = emit(written_graph, OnnxOptions(17, "qdq-pow2" if power else "qdq"))
+        written = emit(written_graph, OnnxOptions(17, "qdq-pow2" if power else "qdq", integer_products=False))
         provider = {"target": str(overlay), **{k: str(options[k]) for k in PASSED if options.get(k) is not None}}
         provider.setdefault("cache_key", "nxjax_" + hashlib.sha256(written.data).hexdigest()[:16])
         name = file_name(graph.name, "onnx")

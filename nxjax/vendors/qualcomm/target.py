@@ -115,7 +115,9 @@ class QualcommHtp(NpuTarget):
         need("onnx", EXTRA, "Qualcomm's compiler")
         narrow, wide = merged(graph)
         other, origin, changed = mended(narrow, arch)
-        build, written = started(other, OnnxOptions(opset=21, unsigned=True), place(graph, lambda n: verdict(n, arch)))
+        build, written = started(
+            other, OnnxOptions(21, unsigned=True, integer_products=False), place(graph, lambda n: verdict(n, arch))
+        )
         written.owners = {name: None if n is None else wide[origin[n]] for name, n in written.owners.items()}
         (name,), build.notes = build.files, changed + build.notes
         label, why = self.available()

@@ -41,7 +41,7 @@ def test_every_op_says_what_it_is(name):
     ids=["tflite", "tflite kernels", "onnx", "openvino", "coreml"],
 )
 def test_every_format_has_every_op_and_no_other(rows):
-    assert set(rows) == set(OPS)
+    assert set(rows) == {name for name, op in OPS.items() if not op.passing}
 
 
 @pytest.mark.parametrize(("graph", "inputs"), GRAPHS + GRIDS)

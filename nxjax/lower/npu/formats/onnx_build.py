@@ -60,11 +60,13 @@ class OnnxOptions:
         style: "qdq" with Quantize/DequantizeLinear pairs, "qdq-pow2" the same but refusing other scales than powers of
             two, "float" without grids.
         unsigned: int8 activations as uint8 and int16 as uint16, integers and zero points moved by the same amount.
+        integer_products: dynamic products as MatMulInteger and ConvInteger; else in floats on the same grids.
     """
 
     opset: int = 17
     style: Style = "qdq"
     unsigned: bool = False
+    integer_products: bool = True
 
 
 @final

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.lower.npu.formats import onnx_dynamic
 from nxjax.lower.npu.formats.onnx_build import NCHW, Layout, OnnxBuilder, identity
 from nxjax.lower.npu.formats.onnx_parts import Emit, OnnxRow, finish, fused, number, on_grid, pads
 from nxjax.lower.npu.formats.onnx_reader import OnnxReader, Rule, invalid, name_at, own_layout, refuse
@@ -48,11 +49,13 @@ def _first(rank: int) -> Layout:
 
 
 def _convolution(b: OnnxBuilder, n: Node, weights: Layout, groups: int) -> None:
-    x, w = n.operand(), n.operand(1)
-    layout = _first(len(x.shape))
-    operands = [b.real(x, layout), b.real(w, weights, weight=True), *bias(b, n)]
+    w = n.operand(1)
+    layout = _first(len(n.operand().shape))
+    if onnx_dynamic.integers(b, n):
+        return finish(b, n, onnx_dynamic.convolution(b, n, layout, weights, groups, bias(b, n)), layout)
+    operands = [onnx_dynamic.operand(b, n, layout), b.real(w, weights, weight=True), *bias(b, n)]
     value = b.op("Conv", operands, **_windows(n, w.shape[1:-1]), dilations=list(n.attrs["dilations"]), group=groups)
-    finish(b, n, value, layout)
+    return finish(b, n, value, layout)
 
 
 def convolution(b: OnnxBuilder, n: Node) -> None:
@@ -160,16 +163,18 @@ def fully_connected(b: OnnxBuilder, n: Node) -> None:
     """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
     x, w = n.operand(), n.operand(1)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
-    left = b.real(x) if len(x.shape) == 2 else moved(b, b.real(x), x, (rows, x.shape[-1]), "rows")
+    if onnx_dynamic.integers(b, n):
+        return finish(b, n, onnx_dynamic.dense(b, n, bias(b, n)))
+    left = onnx_dynamic.operand(b, n, identity(len(x.shape)))
+    left = left if len(x.shape) == 2 else moved(b, left, x, (rows, x.shape[-1]), "rows")
     added = bias(b, n)
     if not added and b.opset < 11:
         # A bias is not optional there.
         added = [number(b, n, 0.0)]
     value = b.op("Gemm", [left, b.real(w, weight=True), *added], transB=1)
     if len(n.output.shape) == 2:
-        finish(b, n, value)
-    else:
-        unfolded(b, n, value)
+        return finish(b, n, value)
+    return unfolded(b, n, value)
 
 
 def read_gemm(r: OnnxReader, n: Any) -> None:

@@ -156,6 +156,7 @@ def _write_fully_connected(w: TFLiteWriter, node: Node) -> None:
     b = w.bias(node, x, weights) if has_bias else None
     keep = len(node.output.shape) != 2
     options = {"fused_activation_function": _activation(node), "keep_num_dims": keep}
+    options |= {"asymmetric_quantize_inputs": True} if node.attrs["dynamic"] else {}
     w.emit("FULLY_CONNECTED", [x, weights, b], node.outputs, **options)
 
 

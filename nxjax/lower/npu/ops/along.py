@@ -14,6 +14,7 @@ from nxjax.lower.npu.ops.base import NpuOp, agree, need, need_axes, op, same_kin
 from nxjax.lower.npu.ops.run import NodeRun
 from nxjax.lower.npu.permutation import Perm, without
 from nxjax.ops.base import NDArray
+from nxjax.ops.fake_quantize import quantize_rows
 from nxjax.ops.fixed import reduce, softmax
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
@@ -120,6 +121,23 @@ class NpuTopK(NpuOp):
 
     def under(self, node: Node, perm: Perm) -> tuple[dict[str, Any], Perm] | None:
         return super().under(node, perm) if perm[-1] == len(perm) - 1 else None
+
+
+@final
+@op("quantize_rows")
+class NpuQuantizeRows(NpuOp):
+    """Real values on int8 grids of their own, one for each row along ``axes``; see `hybrid`."""
+
+    attributes = {"axes": AXES}
+    movable = True
+    passing = True
+
+    def shape(self, node: Node) -> Shape:
+        need_axes(node, len(shape_of(node)), *node.attrs["axes"])
+        return shape_of(node)
+
+    def eval(self, run: NodeRun, x: NDArray) -> NDArray:
+        return quantize_rows.eval(x, axes=tuple(sorted(run.attrs["axes"])))
 
 
 class NpuLastAxis(NpuOp):

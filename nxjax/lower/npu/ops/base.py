@@ -35,6 +35,7 @@ class NpuOp(ABC):
         swaps: the flag of each operand that swaps its last two dimensions.
         weighted: a product of a value with weights, and a bias: operands 1 and 2.
         shares_terms: an array of multipliers gives the same terms to many outputs.
+        passing: there only while a graph is made: no format has it.
         real: a function of real numbers, which integers that mean themselves do not have.
     """
 
@@ -47,6 +48,7 @@ class NpuOp(ABC):
     swaps: ClassVar[tuple[str, ...]] = ()
     weighted: ClassVar[bool] = False
     shares_terms: ClassVar[bool] = True
+    passing: ClassVar[bool] = False
     picks: bool = False
     real: bool = False
 

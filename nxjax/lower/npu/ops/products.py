@@ -18,6 +18,7 @@ from nxjax.lower.npu.permutation import Perm
 from nxjax.ops.base import NDArray
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import conv_dimension_numbers
+from nxjax.ops.fake_quantize import quantize_rows
 from nxjax.ops.fixed import elementwise, product
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
@@ -44,6 +45,10 @@ class NpuProduct(NpuOp):
     def sums(self, node: Node, x: NDArray, w: NDArray) -> NDArray:
         """The sums, in the operands' dtype."""
 
+    def row(self, x: NDArray) -> tuple[int, ...]:
+        """The axes of what a dynamic product brings to 8 bits with one scale."""
+        return tuple(range(1, x.ndim))
+
     def macs(self, node: Node) -> int:
         return node.output.size * self.depth(node)
 
@@ -51,6 +56,7 @@ class NpuProduct(NpuOp):
         """The sums with bias on the grid of the result, or in floats."""
         if run.grids[0] is None:
             w = w if run.grids[1] is None else run.of(1).dequantize(w)
+            x = quantize_rows.eval(x, axes=self.row(x)) if run.attrs.get("dynamic") else x
             y = self.sums(run.node, x, w)
             return run.activated(y if b is None else y + b)
         x, w = x.astype(np.int64) - run.of(0).zero_point, w.astype(np.int64) - run.of(1).zero_point
@@ -106,7 +112,10 @@ class NpuWeighted(NpuProduct):
 class NpuConvolution(NpuWeighted):
     """A correlation of an image with a kernel per output channel."""
 
-    attributes = {"strides": TWO((1, 1)), "dilations": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION}
+    attributes = {
+        "strides": TWO((1, 1)), "dilations": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION,
+        "dynamic": FLAG(False),
+    }  # fmt: skip
     kind = "conv"
 
 
@@ -224,7 +233,7 @@ class NpuTransposeConv3d(NpuSpread):
 class NpuFullyConnected(NpuWeighted):
     """x [..., i], weights [o,i]."""
 
-    attributes = {"activation": ACTIVATION}
+    attributes = {"activation": ACTIVATION, "dynamic": FLAG(False)}
     kind = "dense"
     movable = True
 
@@ -235,6 +244,9 @@ class NpuFullyConnected(NpuWeighted):
 
     def depth(self, node: Node) -> int:
         return node.operand(1).shape[1]
+
+    def row(self, x: NDArray) -> tuple[int, ...]:
+        return (x.ndim - 1,)
 
     def sums(self, node: Node, x: NDArray, w: NDArray) -> NDArray:
         return x.reshape(-1, w.shape[1]) @ w.T

@@ -356,6 +356,7 @@ _ROWS: Final[dict[str, Rule]] = {
 RULES: Final[dict[str, Rule]] = {
     "quantize_dequantize": lambda b, out, x, grid: b.on(x, grid),
     "quantize_weight": _weight,
+    "quantize_rows": lambda b, out, x, axes: b.emit("quantize_rows", [b.real(x)], out.shape, out.dtype, axes=axes),
     "qavgpool": _avgpool,
     **{op: _on_grids(rule) for op, rule in _ROWS.items()},
 }
