@@ -110,3 +110,13 @@ def test_what_no_product_takes_in_is_computed():
     graph = lower(nx.make_jaxpr(q)(x), format="tflite")
     assert "round" in [n.op for n in graph.nodes] and rows_settled(graph, "tflite") is graph
     assert noise(q(x), interpret(graph, [x])[0]) > 110
+
+
+@pytest.mark.parametrize("target", ["tflite", "onnx"])
+def test_convolutions_of_volumes_compute_with_the_quantized_weights(target):
+    pytest.importorskip("onnxruntime" if target == "onnx" else "ai_edge_litert")
+    w, x = nx.random.normal(nx.random.key(0), (3, 3, 3, 4, 8)), nx.random.normal(nx.random.key(1), (1, 6, 6, 6, 4))
+    layout = ("NDHWC", "DHWIO", "NDHWC")
+    f = lambda x: nx.lax.conv_general_dilated(x, w, (1, 1, 1), "SAME", dimension_numbers=layout)
+    artifact = nx.compile(nx.quantize(f, "dynamic-int8"), target=target)(x)
+    assert artifact.deviation.max_error < 1e-5

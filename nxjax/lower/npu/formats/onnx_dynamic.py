@@ -26,7 +26,7 @@ _AXES_OPERAND: Final = 18
 def integers(b: OnnxBuilder, n: Node) -> bool:
     """Whether the node is written with integer products."""
     images = n.op != "fully_connected" and n.operand().shape[0] > 1
-    return bool(n.attrs["dynamic"]) and b.options.style == "qdq" and b.options.integer_products and not images
+    return bool(n.attrs.get("dynamic")) and b.options.style == "qdq" and b.options.integer_products and not images
 
 
 def operand(b: OnnxBuilder, n: Node, layout: Layout) -> str:

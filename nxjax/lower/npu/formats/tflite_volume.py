@@ -11,7 +11,7 @@ from typing import Any, Final
 from nxjax.lower.npu.formats.tflite_build import TFLiteWriter, same_padding
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, VALID
-from nxjax.lower.npu.graph import Node
+from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.layout import transposed_constant
 from nxjax.lower.npu.volume import by_images
 
@@ -42,6 +42,15 @@ def write_volume(w: TFLiteWriter, node: Node, write: Write) -> None:
         _spread(w, node)
 
 
+def _weights(w: TFLiteWriter, weights: Tensor, order: Sequence[int]) -> Tensor:
+    """The weights as TFLite has them; what is computed is moved by an operator."""
+    if weights.data is not None:
+        return transposed_constant(weights, order)
+    moved = w.between(weights, tuple(weights.shape[i] for i in order), "moved")
+    w.emit("TRANSPOSE", [weights, w.constant(order)], [moved])
+    return moved
+
+
 def _direct(w: TFLiteWriter, node: Node) -> None:
     x, weights = node.operand(), node.operand(1)
     pads, sizes = node.attrs["padding"], zip(x.shape[1:4], weights.shape[1:4], strict=True)
@@ -51,7 +60,7 @@ def _direct(w: TFLiteWriter, node: Node) -> None:
         word = SAME
     if word is None:
         x, word = w.pad(x, ((0, 0), *pads, (0, 0)), None), VALID
-    operands = [x, transposed_constant(weights, _DIRECT), w.bias(node, x, weights)]
+    operands = [x, _weights(w, weights, _DIRECT), w.bias(node, x, weights)]
     w.emit("CONV_3D", operands, node.outputs, **_options(node, word))
 
 
@@ -62,7 +71,7 @@ def _spread(w: TFLiteWriter, node: Node) -> None:
     rows = zip(x.shape[1:4], node.attrs["strides"], weights.shape[1:4], strict=True)
     full = (x.shape[0], *((n - 1) * s + k for n, s, k in rows), out.shape[4])
     made = out if full == out.shape else w.between(out, full, "full")
-    operands = [w.constant(full), transposed_constant(weights, _SPREAD), x, w.bias(node, x, weights)]
+    operands = [w.constant(full), _weights(w, weights, _SPREAD), x, w.bias(node, x, weights)]
     w.emit("CONV_3D_TRANSPOSE", operands, [made], **_options(node, VALID))
     if made is not out:
         begin = (0, *(low for low, _ in cuts), 0)
