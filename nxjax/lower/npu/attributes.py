@@ -104,6 +104,11 @@ def _numbers(value: Any, _: int) -> tuple[int | float, ...]:
     return tuple(found.reshape(-1).tolist())
 
 
+def _graph(value: Any, _: int) -> Any:
+    # Whatever it is else, it has these.
+    return value if value.nodes is not None and value.inputs is not None and value.outputs else None
+
+
 def _activation(value: Any, _: int) -> str | None:
     if value is not None and value not in ACTIVATIONS:
         raise ValueError
@@ -116,6 +121,7 @@ def _text(value: Any, _: int) -> str:
     return value
 
 
+GRAPH: Final = AttributeKind("a graph", _graph)
 INTEGER: Final = AttributeKind("an integer", lambda value, _: operator.index(value))
 REAL: Final = AttributeKind("a real number", _real)
 NUMBER: Final = AttributeKind("a number or None", _number)

@@ -17,7 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import NxError, Source
-from nxjax.lower.npu.graph import Node, Tensor, TensorKind
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, TensorKind
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.ops.base import NDArray
@@ -367,6 +367,28 @@ class GraphBuilder:
         with replaying(self.scope, self.source):
             program = stage(lambda *values: [function(*values)], types)
         return self.program(program, xs)[0]
+
+    def graph(
+        self, make: Callable[[GraphBuilder, list[LogicalTensor]], Operands], args: Sequence[LogicalTensor]
+    ) -> NpuGraph:
+        """What ``make`` makes of ``args`` as a graph of its own; those that are constant are built in.
+
+        The others are its inputs, in order, off their grids and with all their elements, as `taken` gives them.
+        """
+        inner = GraphBuilder(self.rules, self.unroll)
+        inner.source, inner.scope, inner.roundings = self.source, self.scope, self.roundings
+        inputs, values = list[Tensor](), list[LogicalTensor]()
+        for x in args:
+            if not x.constant:
+                inputs.append(Tensor("", x.shape, dtypes.float32 if x.grid is not None else x.dtype))
+            values.append(x if x.constant else LogicalTensor(x.shape, inputs[-1]))
+        made = [y for y in make(inner, values) if y is not None]
+        outputs = [inner.tensor(inner.real(inner.full(y))) for y in made]
+        return NpuGraph("part", inputs, outputs, inner.nodes)
+
+    def taken(self, args: Sequence[LogicalTensor]) -> list[LogicalTensor]:
+        """The operands of a node whose graphs were made of ``args`` by `graph`."""
+        return [self.real(self.full(x)) for x in args if not x.constant]
 
     def program(self, program: Program, args: Sequence[LogicalTensor]) -> list[LogicalTensor]:
         """The equations of a program; raises at the first that is not supported."""

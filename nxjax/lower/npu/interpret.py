@@ -8,13 +8,14 @@ Knows no op, no file format and no device.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from nxjax.errors import DtypeError, ProgramError, ShapeError
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.ops import op_of
-from nxjax.lower.npu.ops.run import NodeRun
+from nxjax.lower.npu.ops.run import Call, NodeRun
 from nxjax.ops.base import NDArray
 
 
@@ -56,11 +57,13 @@ def interpret_all(graph: NpuGraph, inputs: Sequence[NDArray]) -> dict[Tensor, ND
     for t in graph.constants():
         assert t.data is not None
         values[t] = t.data
+    # The graphs that nodes hold round as the whole does.
+    call: Call = lambda inner, xs: interpret(replace(inner, rounding=graph.rounding), xs)
     for node in graph.nodes:
         xs = [None if t is None else values[t] for t in node.inputs]
         # Infinities and what becomes of them are results like others.
         with np.errstate(all="ignore"):
-            found = op_of(node).eval(NodeRun(node, graph.rounding), *xs)
+            found = op_of(node).eval(NodeRun(node, graph.rounding, call), *xs)
         results = found if isinstance(found, list) else [np.asarray(found)]
         for t, y in zip(node.outputs, results, strict=True):
             if y.shape != t.shape:

@@ -26,6 +26,8 @@ MOVES: Final = frozenset(("reshape", "transpose", "broadcast_to"))
 REFUSED: Final[dict[str, tuple[str, str]]] = {
     "gather": ("Core ML places gathers on the CPU", "index on the host, or multiply by a one-hot matrix"),
     "table": ("a table is a gather, which Core ML places on the CPU", "use an activation that Core ML has"),
+    "if": ("a choice by data is not the Neural Engine's", "choose with nx.numpy.where"),
+    "while": ("a loop by data is not the Neural Engine's", "ask for more steps with unroll=, or loop outside"),
     "topk": ("it is not among the operations known to be native", "take argmax, or sort on the host"),
     "conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),
     "transpose_conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),

@@ -129,6 +129,8 @@ _INSTEAD: Final = {
     "ABS": "maximum(x, -x)",
     "NEG": "multiply by -1",
     "TOPK_V2": "let the scores be the result, and sort them on the host",
+    "IF": "nx.numpy.where of both branches",
+    "WHILE": "a scan of few steps, which is written out; more with unroll=",
     "ARG_MAX": "let the scores be the result, argmax on the host",
     "GATHER": "slice and concatenate where the indices are constants",
     "BATCH_MATMUL": "a layer with constant weights; products of two activations run on the host",

@@ -13,6 +13,7 @@ from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops import those
+from nxjax.lower.npu.ops.control import graphs_of
 from nxjax.lower.npu.placement import Rule
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
@@ -74,6 +75,10 @@ def tensor_verdict(t: Tensor) -> Verdict:
 def op_verdict(node: Node, platform: str) -> Verdict:
     """Refusals that depend on the op."""
     y = node.output
+    if graphs_of(node):
+        return Verdict(
+            False, f"{node.op} was not seen to be compiled", "choose with nx.numpy.where, or unroll the loop"
+        )
     if node.op in ("add", "sub") and y.grid is None and y.dtype in NO_SUMS:
         return Verdict(False, f"{node.op} of plain {short_name(y.dtype)} has no kernel", "cast to int32 before it")
     if node.op == "cast" and y.dtype not in CASTS:

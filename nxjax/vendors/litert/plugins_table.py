@@ -33,7 +33,7 @@ ARG_MIN ELU LESS_EQUAL LOG_SOFTMAX LOGICAL_NOT LOGICAL_OR NEG ONE_HOT PRELU ROUN
 # Google's plugin lists what it refuses; of the operators that we write, this is all.
 _GOOGLE_REFUSES: Final = ("REDUCE_PROD",)
 # Of these it is not known.
-_NOT_KNOWN: Final = ("TOPK_V2", "CONV_3D", "CONV_3D_TRANSPOSE")
+_NOT_KNOWN: Final = ("TOPK_V2", "CONV_3D", "CONV_3D_TRANSPOSE", "IF", "WHILE")
 
 _INSTEAD: Final = {
     "ELU": "use relu, leaky_relu or gelu",

@@ -88,7 +88,11 @@ class LiteRTSession:
         resolver = self.runtime.OpResolverType
         chosen = resolver.BUILTIN_REF if kernels == "reference" else resolver.AUTO
         words = f"{kernels} kernels"
-        wrong = list(dict.fromkeys(filter(None, map(_mistaken, operations)))) if kernels == "reference" else []
+        wrong = (
+            list(dict.fromkeys(filter(None, map(_mistaken, tflite_ops.all_of(operations)))))
+            if kernels == "reference"
+            else []
+        )
         if wrong:
             # The file that is verified is the file that is saved: it is not rewritten for a kernel's sake.
             chosen, words = resolver.BUILTIN_WITHOUT_DEFAULT_DELEGATES, _OPTIMIZED

@@ -46,11 +46,16 @@ def _log(n: Node) -> Verdict:
     return YES
 
 
+def _no_loop(_: Node) -> Verdict:
+    return Verdict(False, "the HTP has no loops", "ask for more steps with unroll=, or loop outside")
+
+
 RULES: Final[dict[str, Callable[[Node], Verdict]]] = {
     "erf": _no_erf,
     "reduce_prod": _no_product,
     "cumsum": _cumsum,
     "log": _log,
+    "while": _no_loop,
 }
 
 

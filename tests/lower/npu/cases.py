@@ -70,6 +70,25 @@ def spread(x: np.ndarray, w: np.ndarray, strides, cuts) -> np.ndarray:
     return y[(slice(None), *(slice(a, m - b) for m, (a, b) in zip(y.shape[1:-1], cuts, strict=True)))].astype("f4")
 
 
+def part(inputs: list[Tensor], *nodes: tuple[str, list[Tensor], Tensor, dict[str, Any]]) -> NpuGraph:
+    """A graph that a node holds; its results are those that nothing reads."""
+    made = [Node(op, tuple(ins), (out,), attrs) for op, ins, out, attrs in nodes]
+    read = {t for _, ins, *_ in nodes for t in ins}
+    return NpuGraph("part", inputs, [n.output for n in made if n.output not in read], made)
+
+
+def real(*shape: int, data: Any = None) -> Tensor:
+    return Tensor("t", shape, "float32", None, None if data is None else np.asarray(data, np.float32))
+
+
+_X, _LIMIT, _COUNT, _Y = real(3, 5), real(), real(), real(3, 5)
+THEN = part([_X], ("tanh", [_X], real(3, 5), {}))
+OTHERWISE = part([_X], ("add", [_X, real(data=1)], real(3, 5), {}))
+BELOW = part([_LIMIT, _COUNT, _Y], ("less", [_COUNT, _LIMIT], Tensor("more", (), "bool"), {}))
+_TWO = real(data=2)
+DOUBLED = part([_LIMIT, _COUNT, _Y], ("mul", [_COUNT, _TWO], real(), {}), ("mul", [_Y, _TWO], real(3, 5), {}))
+
+
 def cases() -> list[Case]:
     rows: list[Case] = []
 
@@ -144,6 +163,17 @@ def cases() -> list[Case]:
     least = [np.float32([[1, 2, 3, 3], [-1, 0, 0, 0]]), np.int32([[1, 3, 0, 2], [2, 0, 1, 3]])]
     case("topk", [ties], least, "least", k=4, largest=False)
     case("topk", [ties], [v[:, :3] for v in least], "least three", k=3, largest=False)
+    for chosen in (True, False):
+        case("if", [np.array(chosen), m], np.tanh(m) if chosen else m + 1, str(chosen), then=THEN, otherwise=OTHERWISE)
+    grown = m * np.float32(2) ** 7
+    case(
+        "while",
+        [np.float32(100), np.float32(1), m],
+        [np.float32(128), grown],
+        condition=BELOW,
+        body=DOUBLED,
+        invariant=1,
+    )
     s = np.exp(0.5 * a) / np.exp(0.5 * a).sum(-1, keepdims=True)
     case("softmax", [a], s, beta=0.5)
     case("log_softmax", [a], a - np.log(np.exp(a).sum(-1, keepdims=True)))

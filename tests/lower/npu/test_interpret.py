@@ -35,7 +35,7 @@ def one(op: str, operands: list[Tensor | None], *outs: Tensor, **attrs) -> NpuGr
 # What an integer kernel may be off by, in steps of the result's grid.
 STEPS = {"sqrt": 1.01, "reduce_prod": 3.0, "resize_bilinear": 1.01}
 FIXED_GRIDS = {"softmax", "log_softmax", "logistic"}
-PLAIN = {"logical_and", "logical_or", "logical_not", "one_hot", "cast", "table", "argmax", "argmin"}
+PLAIN = {"logical_and", "logical_or", "logical_not", "one_hot", "cast", "table", "argmax", "argmin", "if", "while"}
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 SAME = {
     "maximum", "minimum", "select", "max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "reshape",

@@ -373,3 +373,13 @@ def _(net: CoremlNet, node: Node, x: Value) -> Value:
     for axis, size, source in ((2, height, h), (3, width, w)):
         x = net.op.gather(x=x, indices=nearest(size, source, corners, half), axis=axis)
     return x
+
+
+@plain("if", "while")
+def _(net: CoremlNet, node: Node, *_: Value) -> Value:
+    raise LoweringError(
+        f"coreml: {node.op} is not written",
+        got="a choice or a loop whose course is data",
+        fix="choose with nx.numpy.where, or give a scan a fixed length and ask for so many steps with unroll=",
+        source=node.source,
+    )

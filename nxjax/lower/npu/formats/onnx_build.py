@@ -103,27 +103,50 @@ class Port:
 class OnnxBuilder:
     """The file being written: nodes, constants, and where each tensor of the graph is held."""
 
-    def __init__(self, onnx: Any, graph: NpuGraph, options: OnnxOptions) -> None:
+    def __init__(self, onnx: Any, graph: NpuGraph, options: OnnxOptions, outer: OnnxBuilder | None = None) -> None:
         self.onnx = onnx
         self.options = options
         self.opset = options.opset
         self.nodes: list[Any] = []
         self.initializers: dict[str, Any] = {}
         self.owners: dict[str, Node | None] = {}
-        self.notes: list[str] = []
-        self.domains: set[str] = set()
-        self._names: dict[str, int] = {}
+        # Names are unique through all graphs of a file.
+        self.notes: list[str] = [] if outer is None else outer.notes
+        self.domains: set[str] = set() if outer is None else outer.domains
+        self._names: dict[str, int] = {} if outer is None else outer._names
         self._makers: dict[str, Any] = {}
         self._held: dict[Tensor, dict[Layout, str]] = {}
         self._claimed: set[str] = set()
         self._constants: dict[Any, str] = {}
         self._current: Node | None = None
         self._label = "edge"
-        self._node_names: dict[str, int] = {}
+        self._node_names: dict[str, int] = {} if outer is None else outer._node_names
         self.labels = {n: unique(n.name or n.op, self._node_names) for n in graph.nodes}
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
             self.names[t] = unique(t.name or "t", self._names)
+
+    # Graphs inside of this one.
+
+    def inside(self, graph: NpuGraph, inline: bool = False) -> OnnxBuilder:
+        """What writes ``graph``, which a node holds: as a graph of its own, or ``inline`` among this one's nodes."""
+        inner = OnnxBuilder(self.onnx, graph, self.options, self)
+        if inline:
+            inner.nodes, inner.initializers = self.nodes, self.initializers
+        return inner
+
+    def own(self, inner: OnnxBuilder) -> None:
+        """Count what ``inner`` wrote to the node that is being written."""
+        self.owners.update(dict.fromkeys(inner.owners, self._current))
+
+    def bind(self, t: Tensor, name: str) -> None:
+        """``t`` is a value that has a name already."""
+        self._held[t] = {identity(len(t.shape)): name}
+        self._claimed.add(name)
+
+    def fresh(self, name: str) -> str:
+        """A name that nothing has."""
+        return unique(f"{self._label}/{name}", self._names)
 
     # Whose operations are being written.
 
@@ -317,8 +340,7 @@ class OnnxBuilder:
 
     def port_in(self, t: Tensor) -> Port:
         name, (dtype, offset) = self.names[t], self.stored_dtype(t)
-        self._held[t] = {identity(len(t.shape)): name}
-        self._claimed.add(name)
+        self.bind(t, name)
         return Port(name, t, offset, dtype)
 
     def port_out(self, t: Tensor, taken: set[str]) -> Port:

@@ -16,6 +16,7 @@ import numpy as np
 
 from nxjax.lower.npu.attributes import ACTIVATIONS
 from nxjax.lower.npu.formats.onnx_build import Layout, OnnxBuilder, identity
+from nxjax.lower.npu.formats.onnx_control import write_if, write_while
 from nxjax.lower.npu.formats.onnx_moves import MOVES, read_alias, read_constant
 from nxjax.lower.npu.formats.onnx_parts import (
     Emit,
@@ -447,6 +448,10 @@ def read_cumsum(r: OnnxReader, n: Any) -> None:
     r.emit("cumsum", [(n.input[0], layout)], [n.output[0]], layout, attrs)
 
 
+def _write(b: OnnxBuilder, n: Node) -> None:
+    EMIT[n.op](b, n)
+
+
 def _both(op: str, kind: str, activated: bool = False) -> OnnxRow:
     """An operator of operands that broadcast."""
     return OnnxRow(op, plain(kind), kind, read_elementwise(op, activated))
@@ -510,6 +515,8 @@ ROWS: Final = [
     _reduced("reduce_prod", "ReduceProd", 18),
     OnnxRow("argmax", arg("ArgMax"), "ArgMax", read_arg("argmax")),
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
+    OnnxRow("if", from_opset(11, lambda b, n: write_if(b, n, _write))),
+    OnnxRow("while", from_opset(11, lambda b, n: write_while(b, n, _write))),
     OnnxRow("topk", topk, "TopK", read_topk),
     OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),
 ]

@@ -23,8 +23,10 @@ from nxjax.lower.npu.formats.channels_first import (
     bias_of,
     to_first,
 )
+from nxjax.lower.npu.formats.openvino_control import write_if, write_while
 from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.permutation import inverse
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -417,3 +419,22 @@ def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
         x, net.constant(np.asarray(size, np.int32)), "linear_onnx" if bilinear else "nearest", "sizes",
         coordinate_transformation_mode=where, nearest_mode=nearest, axes=net.constant(np.asarray([2, 3], np.int32)),
     )  # fmt: skip
+
+
+# Choices and loops.
+
+
+def write(net: OpenvinoNet, node: Node) -> None:
+    """One node: its op, its fused activation, and the grids of its results."""
+    values, first = RULES[node.op](net, node)
+    for t, value in zip(node.outputs, values, strict=True):
+        net.main(value)
+        value = activate(net, value, node.attrs.get("activation"), t.grid)
+        if t.grid is not None and not op_of(node).lands(node, t):
+            value = net.on_grid(value, t.grid)
+            net.main(value)
+        net.put(t, value, first)
+
+
+RULES["if"] = lambda net, node: (write_if(net, node, write), False)
+RULES["while"] = lambda net, node: (write_while(net, node, write), False)

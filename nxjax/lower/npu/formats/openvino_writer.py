@@ -14,10 +14,9 @@ from typing import Any
 from nxjax.errors import LoweringError, NxError
 from nxjax.lower.npu.formats.channels_first import Value
 from nxjax.lower.npu.formats.openvino_net import PORT_TYPES, OpenvinoNet, clean, node_names
-from nxjax.lower.npu.formats.openvino_ops import RULES, activate
+from nxjax.lower.npu.formats.openvino_ops import write
 from nxjax.lower.npu.formats.openvino_package import package
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.trace.dtypes import short_name
 
 
@@ -53,18 +52,6 @@ def closed(net: OpenvinoNet, t: Tensor) -> Value:
     kind = port_type(t)
     numbers = net.numbers(value, t.grid)
     return net.op.convert(net.op.add(numbers, net.real(t.grid.zero_point)) if t.grid.zero_point else numbers, kind)
-
-
-def write(net: OpenvinoNet, node: Node) -> None:
-    """One node: its op, its fused activation, and the grids of its results."""
-    values, first = RULES[node.op](net, node)
-    for t, value in zip(node.outputs, values, strict=True):
-        net.main(value)
-        value = activate(net, value, node.attrs.get("activation"), t.grid)
-        if t.grid is not None and not op_of(node).lands(node, t):
-            value = net.on_grid(value, t.grid)
-            net.main(value)
-        net.put(t, value, first)
 
 
 def build(graph: NpuGraph) -> Any:

@@ -6,13 +6,13 @@ Numbers tensors, packs constants and lays the model out; which operators say a n
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.lower.npu.formats import flatbuffer, tflite_ops, tflite_versions
+from nxjax.lower.npu.formats import flatbuffer, tflite_control, tflite_ops, tflite_versions
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator
 from nxjax.lower.npu.formats.tflite_schema import BUILTINS, IDENTIFIER, SCHEMA, TYPE_NUMBERS
 from nxjax.lower.npu.graph import NpuGraph, Tensor, unique
@@ -46,100 +46,105 @@ def write(graph: NpuGraph) -> bytes:
 
 def encode(graph: NpuGraph, operations: list[TFLiteOperator]) -> bytes:
     """The bytes of a model of ``operations``, which say ``graph``."""
-    buffers, codes = ConstantBuffers(), dict[tuple[str, int], int]()
-    row, names = subgraph(graph, operations, lambda *key: codes.setdefault(key, len(codes)), buffers.number)
-    inputs, outputs = ([names[i] for i in row[key]] for key in ("inputs", "outputs"))
-    return model(codes, [row], buffers, [signature("serving_default", 0, row, inputs, outputs)])
+    file = ModelTables()
+    place, names = file.subgraph(graph, operations)
+    row = file.subgraphs[place]
+    file.sign("serving_default", place, *([names[i] for i in row[key]] for key in ("inputs", "outputs")))
+    return file.bytes()
 
 
 @final
-class ConstantBuffers:
-    """The constants of a file: one buffer for equal bytes, whatever shapes and grids they are read under."""
+class ModelTables:
+    """A file in the making: its subgraphs, and what they share.
+
+    Attributes:
+        subgraphs: the tables of each.
+        signatures: what names subgraphs, their inputs and their results, so that runtimes can ask for them.
+    """
 
     def __init__(self) -> None:
+        self.subgraphs: list[dict[str, Any]] = []
+        self.signatures: list[dict[str, Any]] = []
         # Buffer 0 is the empty one, of everything that is not constant.
-        self.rows: list[dict[str, Any]] = [{}]
+        self._buffers: list[dict[str, Any]] = [{}]
         self._held: dict[bytes, int] = {}
+        self._codes: dict[tuple[str, int], int] = {}
 
-    def number(self, data: NDArray) -> int:
-        """The number of the buffer that holds a constant."""
+    def buffer(self, data: NDArray) -> int:
+        """The number of the one buffer of equal bytes, whatever shapes and grids they are read under."""
         content = packed(data)
-        found = self._held.setdefault(hashlib.blake2b(content).digest(), len(self.rows))
-        if found == len(self.rows):
-            self.rows.append({"data": content})
-        return found
+        number = self._held.setdefault(hashlib.blake2b(content).digest(), len(self._buffers))
+        if number == len(self._buffers):
+            self._buffers.append({"data": content})
+        return number
 
+    def code(self, name: str, version: int) -> int:
+        """The number of an operator of a version."""
+        return self._codes.setdefault((name, version), len(self._codes))
 
-def subgraph(
-    graph: NpuGraph,
-    operations: list[TFLiteOperator],
-    code: Callable[[str, int], int],
-    buffer: Callable[[NDArray], int],
-) -> tuple[dict[str, Any], list[str]]:
-    """A subgraph of ``operations``, which say ``graph``, and the names of its tensors.
+    def subgraph(self, graph: NpuGraph, operations: list[TFLiteOperator]) -> tuple[int, list[str]]:
+        """Add a subgraph, and those that its operators hold; its number, and the names of its tensors."""
+        operands = (t for o in operations for t in o.inputs if t is not None)
+        results = (t for o in operations for t in o.outputs)
+        constants = [t for t in dict.fromkeys([*operands, *graph.outputs]) if t.constant]
+        tensors = list(dict.fromkeys([*graph.inputs, *constants, *results, *graph.outputs]))
+        number = {t: i for i, t in enumerate(tensors)}
+        taken: dict[str, int] = {}
+        names = [unique(t.name, taken) for t in tensors]
+        stored = [0 if t.data is None else self.buffer(t.data) for t in tensors]
+        rows = [tensor_row(t, name, place) for t, name, place in zip(tensors, names, stored, strict=True)]
+        inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
+        row: dict[str, Any] = {"tensors": rows, "inputs": inputs, "outputs": outputs, "name": graph.name or "main"}
+        place = self.add(row)
+        row["operators"] = [self._operator(o, number) for o in operations]
+        return place, names
 
-    Args:
-        code: gives the number of an operator of a version.
-        buffer: stores a constant and gives the number of its buffer.
-    """
-    operands = (t for o in operations for t in o.inputs if t is not None)
-    results = (t for o in operations for t in o.outputs)
-    constants = [t for t in dict.fromkeys([*operands, *graph.outputs]) if t.constant]
-    tensors = list(dict.fromkeys([*graph.inputs, *constants, *results, *graph.outputs]))
-    number = {t: i for i, t in enumerate(tensors)}
-    taken: dict[str, int] = {}
-    names = [unique(t.name, taken) for t in tensors]
-    rows = [
-        tensor_row(t, name, 0 if t.data is None else buffer(t.data)) for t, name in zip(tensors, names, strict=True)
-    ]
-    ops: list[dict[str, Any]] = []
-    for o in operations:
+    def add(self, row: dict[str, Any]) -> int:
+        """Add the tables of a subgraph; its number."""
+        self.subgraphs.append(row)
+        return len(self.subgraphs) - 1
+
+    def _operator(self, o: TFLiteOperator, number: dict[Tensor, int]) -> dict[str, Any]:
         version = tflite_versions.version(o.name, o.inputs, o.outputs, o.options)
         fields: dict[str, Any] = {
-            "opcode_index": code(o.name, version),
+            "opcode_index": self.code(o.name, version),
             "inputs": [-1 if t is None else number[t] for t in o.inputs],
             "outputs": [number[t] for t in o.outputs],
         }
         table = BUILTINS[o.name].options
         if table is not None:
-            fields["builtin_options"] = (table, o.options)
-        ops.append(fields)
-    inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
-    row = {"tensors": rows, "inputs": inputs, "outputs": outputs, "operators": ops, "name": graph.name or "main"}
-    return row, names
+            fields["builtin_options"] = (table, {name: self._option(value) for name, value in o.options.items()})
+        return fields
 
+    def _option(self, value: Any) -> Any:
+        """An option as the file has it: of a graph its number."""
+        if not isinstance(value, NpuGraph):
+            return value
+        return self.subgraph(*tflite_control.part(value, tflite_ops.operations(value)))[0]
 
-def signature(
-    key: str, place: int, row: dict[str, Any], inputs: Sequence[str], outputs: Sequence[str]
-) -> dict[str, Any]:
-    """What names a subgraph, its inputs and its results, so that runtimes can ask for them."""
-    made: dict[str, Any] = {"signature_key": key, "subgraph_index": place}
-    for kind, names in (("inputs", inputs), ("outputs", outputs)):
-        taken: dict[str, int] = {}
-        pairs = zip(row[kind], names, strict=True)
-        made[kind] = [{"name": unique(name, taken), "tensor_index": i} for i, name in pairs]
-    return made
+    def sign(self, key: str, place: int, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Name a subgraph, its inputs and its results."""
+        made: dict[str, Any] = {"signature_key": key, "subgraph_index": place}
+        for kind, names in (("inputs", inputs), ("outputs", outputs)):
+            taken: dict[str, int] = {}
+            pairs = zip(self.subgraphs[place][kind], names, strict=True)
+            made[kind] = [{"name": unique(name, taken), "tensor_index": i} for i, name in pairs]
+        self.signatures.append(made)
 
-
-def model(
-    codes: Mapping[tuple[str, int], int],
-    subgraphs: list[dict[str, Any]],
-    constants: ConstantBuffers,
-    signatures: list[dict[str, Any]],
-) -> bytes:
-    """The bytes of a model of subgraphs whose operators, by name and version, and constants are numbered."""
-    runtime = max((tflite_versions.runtime(*key) for key in codes), key=_release, default="1.5.0")
-    buffers = [*constants.rows, {"data": runtime.encode().ljust(_RUNTIME_FIELD, b"\0")}]
-    tables: dict[str, Any] = {
-        "version": _VERSION,
-        "operator_codes": [_code(name, version) for name, version in codes],
-        "subgraphs": subgraphs,
-        "description": "nxjax",
-        "buffers": buffers,
-        "metadata": [{"name": "min_runtime_version", "buffer": len(buffers) - 1}],
-        "signature_defs": signatures,
-    }
-    return flatbuffer.write(SCHEMA, "Model", tables, IDENTIFIER)
+    def bytes(self) -> bytes:
+        """The file."""
+        runtime = max((tflite_versions.runtime(*key) for key in self._codes), key=_release, default="1.5.0")
+        buffers = [*self._buffers, {"data": runtime.encode().ljust(_RUNTIME_FIELD, b"\0")}]
+        tables: dict[str, Any] = {
+            "version": _VERSION,
+            "operator_codes": [_code(name, version) for name, version in self._codes],
+            "subgraphs": self.subgraphs,
+            "description": "nxjax",
+            "buffers": buffers,
+            "metadata": [{"name": "min_runtime_version", "buffer": len(buffers) - 1}],
+            "signature_defs": self.signatures,
+        }
+        return flatbuffer.write(SCHEMA, "Model", tables, IDENTIFIER)
 
 
 def _release(version: str) -> tuple[int, ...]:

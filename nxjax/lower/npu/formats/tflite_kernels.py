@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.ops.control import graphs_of
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -34,6 +35,8 @@ KINDS: Final[dict[str, str]] = {
     **dict.fromkeys(("sum", "reduce_max", "reduce_min"), "f32 q8 q16 qu8 i32 i64 bool"),
     "reduce_prod": "f32 q8 q16 i32 i64 bool",
     **dict.fromkeys(("argmax", "argmin"), "f32 q8 q16 qu8 i8 i32"),
+    "if": "bool",
+    "while": "f32 f16 i8 i16 i32 i64 bool",
     "topk": "f32 q8 q16 qu8 i8 i16 i32 i64",
     **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "gelu"), "f32 q8 q16 qu8"),
     "prelu": "f32 q8 qu8",
@@ -104,6 +107,9 @@ def supports(node: Node) -> Verdict:
     kinds = KINDS.get(node.op, "").split()
     if not kinds:
         return Verdict(False, f"TFLite has no operator {node.op}", "write it with other operations")
+    inner = (v for graph in graphs_of(node) for n in graph.nodes if not (v := supports(n)).ok)
+    if (refused := next(inner, None)) is not None:
+        return Verdict(False, f"inside of {node.op}: {refused.reason}", refused.suggestion)
     data = _data(node)
     if kind(data) not in kinds:
         listed = ", ".join(map(_spelled, kinds))

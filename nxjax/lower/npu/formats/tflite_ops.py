@@ -8,7 +8,7 @@ graphs and TFLite's operators, no bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, final
 
@@ -17,6 +17,7 @@ import numpy as np
 from nxjax.lower.npu.attributes import AXIS, FLAG, SCHEMAS
 from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
+from nxjax.lower.npu.formats.tflite_control import write_if, write_while
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.formats.tflite_volume import read_volume, write_volume
@@ -322,6 +323,10 @@ def _read_topk(r: TFLiteReader, u: OperatorUse) -> None:
     r.node("topk", [u.operand(0)], u.outputs, k=u.number(1), largest=True)
 
 
+def _unread(r: TFLiteReader, u: OperatorUse) -> None:
+    raise bad(f"a {u.name}, which nxjax writes and does not read")
+
+
 # Moves.
 
 
@@ -491,6 +496,8 @@ _ROWS: Final = [
     ),
     TFLiteRow("argmax", "ARG_MAX", constants=("axis",), write=_write_arg),
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
+    TFLiteRow("if", "IF", write=write_if, read=_unread),
+    TFLiteRow("while", "WHILE", write=write_while, read=_unread),
     TFLiteRow("topk", "TOPK_V2", write=_write_topk, read=_read_topk),
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
     TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),
@@ -530,3 +537,12 @@ def operations(graph: NpuGraph) -> list[TFLiteOperator]:
         writer.node = node
         RULES[node.op].written(writer, node)
     return writer.operations
+
+
+def all_of(found: Iterable[TFLiteOperator]) -> Iterator[TFLiteOperator]:
+    """Operators, each with those of the graphs that it holds behind it."""
+    for o in found:
+        yield o
+        for graph in o.options.values():
+            if isinstance(graph, NpuGraph):
+                yield from all_of(operations(graph))

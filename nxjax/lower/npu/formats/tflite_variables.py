@@ -94,7 +94,7 @@ def write(
     for g in graphs:
         file.function(g)
     file.ends()
-    return file.bytes()
+    return file.tables.bytes()
 
 
 def file_name(graphs: Sequence[StatefulGraph], suffix: str = "") -> str:
@@ -110,10 +110,9 @@ class _File:
         self, variables: Sequence[StateVariable], operations: Callable[[NpuGraph], list[TFLiteOperator]]
     ) -> None:
         self.variables, self.operations = variables, operations
-        self.subgraphs: list[dict[str, Any]] = []
-        self.signatures: list[dict[str, Any]] = []
-        self.codes: dict[tuple[str, int], int] = {}
-        self.buffers = tflite.ConstantBuffers()
+        self.tables = tflite.ModelTables()
+        # Operators that run the first graph, whose number is known in the end.
+        self.starts: list[Row] = []
 
     def function(self, given: StatefulGraph) -> None:
         """A graph, with its variables read and assigned."""
@@ -121,7 +120,8 @@ class _File:
         for places, ends in ((given.reads, graph.inputs), (given.writes, graph.outputs)):
             for place, number in places.items():
                 self.same_kind(given.name, ends[place], self.variables[number])
-        row, names = tflite.subgraph(graph, self.operations(graph), self.code, self.buffers.number)
+        at, names = self.tables.subgraph(graph, self.operations(graph))
+        row = self.tables.subgraphs[at]
         tensors, inputs, outputs = row["tensors"], row["inputs"], row["outputs"]
         handles, before = self.handles(tensors, sorted({*given.reads.values(), *given.writes.values()}))
         read = {number: inputs[place] for place, number in given.reads.items()}
@@ -135,7 +135,7 @@ class _File:
         row["inputs"] = [i for place, i in enumerate(inputs) if place not in given.reads]
         row["outputs"] = [i for place, i in enumerate(outputs) if place not in given.writes]
         row |= {"operators": [*before, *row["operators"], *after], "name": given.name}
-        self.add(row, *([names[i] for i in row[key]] for key in ("inputs", "outputs")))
+        self.tables.sign(given.name, at, *([names[i] for i in row[key]] for key in ("inputs", "outputs")))
 
     def same_kind(self, name: str, t: Tensor, variable: StateVariable) -> None:
         v = variable.tensor
@@ -146,12 +146,12 @@ class _File:
             )
 
     def ends(self) -> None:
-        """What saves and restores the variables, and what sets them at first, which is the last subgraph."""
+        """What saves and restores the variables, and what sets them at first."""
         names = [v.name for v in self.variables]
         everything = range(len(self.variables))
         for key in (SAVE, RESTORE, ""):
             tensors = [
-                tflite.tensor_row(v.tensor, v.name, 0 if key else self.buffers.number(v.first)) for v in self.variables
+                tflite.tensor_row(v.tensor, v.name, 0 if key else self.tables.buffer(v.first)) for v in self.variables
             ]
             handles, operators = self.handles(tensors, everything, once=bool(key))
             if key == SAVE:
@@ -160,18 +160,20 @@ class _File:
                 operators += [self.operator("ASSIGN_VARIABLE", [handles[i], i], []) for i in everything]
             row = {"tensors": tensors, "operators": operators, "name": key or "first"}
             row |= {"inputs": [*everything] if key == RESTORE else [], "outputs": [*everything] if key == SAVE else []}
+            at = self.tables.add(row)
             if key:
-                self.add(row, names if key == RESTORE else [], names if key == SAVE else [])
+                self.tables.sign(key, at, names if key == RESTORE else [], names if key == SAVE else [])
             else:
-                self.subgraphs.append(row)
+                for start in self.starts:
+                    start["builtin_options"] = "CallOnceOptions", {"init_subgraph_index": at}
 
     def handles(
         self, tensors: list[Row], numbers: Sequence[int], once: bool = True
-    ) -> tuple[dict[int, int], list[dict[str, Any]]]:
+    ) -> tuple[dict[int, int], list[Row]]:
         """The tensors that name variables, by their numbers, and the operators to begin a graph with."""
         found: dict[int, int] = {}
-        # The subgraph's number is known in the end.
         operators = [self.operator(_ONCE, [], [])] if once else []
+        self.starts += operators
         for number in numbers:
             name = self.variables[number].name
             found[number] = len(tensors)
@@ -180,26 +182,9 @@ class _File:
             operators.append(self.operator("VAR_HANDLE", [], [found[number]], options))
         return found, operators
 
-    def operator(self, name: str, inputs: list[int], outputs: list[int], options: Any = None) -> dict[str, Any]:
-        row = {"opcode_index": self.code(name, 1), "inputs": inputs, "outputs": outputs}
+    def operator(self, name: str, inputs: list[int], outputs: list[int], options: Any = None) -> Row:
+        row: Row = {"opcode_index": self.tables.code(name, 1), "inputs": inputs, "outputs": outputs}
         return row | ({"builtin_options": options} if options is not None else {})
-
-    def code(self, name: str, version: int) -> int:
-        return self.codes.setdefault((name, version), len(self.codes))
-
-    def add(self, row: dict[str, Any], inputs: Sequence[str], outputs: Sequence[str]) -> None:
-        signature = tflite.signature(row["name"], len(self.subgraphs), row, inputs, outputs)
-        self.subgraphs.append(row)
-        self.signatures.append(signature)
-
-    def bytes(self) -> bytes:
-        start = self.codes[_ONCE, 1]
-        options = "CallOnceOptions", {"init_subgraph_index": len(self.subgraphs) - 1}
-        for row in self.subgraphs:
-            for operator in row["operators"]:
-                if operator["opcode_index"] == start:
-                    operator["builtin_options"] = options
-        return tflite.model(self.codes, self.subgraphs, self.buffers, self.signatures)
 
 
 def begun(data: bytes) -> bytes:

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import final
 
 import numpy as np
 
 from nxjax.errors import ProgramError
 from nxjax.lower.npu.attributes import ACTIVATIONS
-from nxjax.lower.npu.graph import Node
+from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.ops.base import NDArray
 from nxjax.ops.fixed import elementwise, functions
 from nxjax.ops.quant_grid import Grid, Rounding
 
+# A graph on stored values.
+Call = Callable[[NpuGraph, Sequence[NDArray]], list[NDArray]]
+
 
 @final
 class NodeRun:
-    """A node, how its chip rounds, and its grids."""
+    """A node, how its chip rounds, its grids, and what computes the graphs that it holds."""
 
-    def __init__(self, node: Node, rounding: Rounding) -> None:
+    def __init__(self, node: Node, rounding: Rounding, call: Call) -> None:
         self.node = node
+        self.call = call
         self.attrs = node.attrs
         self.rounding: Rounding = rounding
         self.out = node.output

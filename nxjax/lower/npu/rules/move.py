@@ -134,14 +134,21 @@ def _chosen(
             "it writes several slices at a computed place, which NPUs do not",
             "write one slice at a time, or at a constant place, or choose with nx.numpy.where and a mask",
         )
+    return update_at(b, x, update, axis, _inside(b, b.reshape(starts[axis], (1,)), x.shape[axis] - 1))
+
+
+def update_at(
+    b: GraphBuilder, x: LogicalTensor, update: LogicalTensor, axis: int, place: LogicalTensor
+) -> LogicalTensor:
+    """``x`` with the one slice ``update`` at ``place`` of ``axis``, which is inside: a choice at every place."""
     # With dimensions of its own, since chips have no scalars.
-    at = _inside(b, b.reshape(starts[axis], (1,) * x.ndim), x.shape[axis] - 1)
+    at = b.reshape(place, (1,) * x.ndim)
     places = np.arange(x.shape[axis], dtype=np.int32).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
     here = b.elementwise("equal", [b.constant(places), at], dtypes.bool_)
     put, grid = common(b, x, update)
     update, x = put(update), put(x)
     wide = LogicalTensor(x.shape, update.tensor, update.data, update.grid)
-    y = b.elementwise("select", [LogicalTensor(x.shape, here.tensor), wide, x], grid or out.dtype)
+    y = b.elementwise("select", [LogicalTensor(x.shape, here.tensor), wide, x], grid or x.dtype)
     return LogicalTensor(x.shape, y.tensor)
 
 

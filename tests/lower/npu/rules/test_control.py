@@ -36,21 +36,82 @@ def test_choices_that_are_known():
     assert ops(same(lambda x: lax.switch(1, [jnp.sin, jnp.tanh], x), X)) == ["tanh"]
 
 
-@pytest.mark.parametrize(
-    ("word", "function"),
-    [
-        ("the number of its steps is data", lambda x: lax.while_loop(lambda v: v.sum() < 10, lambda v: v + 1, x)),
-        ("nx.numpy.where", lambda x: lax.cond(x.sum() > 0, jnp.sin, jnp.cos, x)),
-        ("more than 64 steps", lambda x: lax.fori_loop(0, 65, lambda i, v: jnp.sin(v), x)),
-        (
-            "more than 64 steps",
-            lambda x: lax.while_loop(lambda c: c[0] < 70, lambda c: (c[0] + 1, jnp.sin(c[1])), (0, x))[1],
-        ),
-    ],
-)
-def test_what_is_not_known_is_refused(word, function):
-    with pytest.raises(UnsupportedOpsError, match=word):
-        graph_of(function, X)
+W = normal(3, 3)
+
+
+def counted(x, n):
+    return lax.fori_loop(0, n, lambda i, v: jnp.tanh(v @ W) + i, x)
+
+
+def recurrent(steps, reverse=False):
+    def f(xs):
+        def step(h, x):
+            h = jnp.tanh(x @ W + h)
+            return h, (h[:, 0], h * 2)
+
+        return lax.scan(step, jnp.zeros((2, 3)), xs, reverse=reverse)
+
+    return f, (normal(steps, 2, 3),)
+
+
+def nested(x):
+    inner = lambda v: lax.while_loop(lambda u: u.sum() < 6, lambda u: u + 1.5, v)
+    return lax.cond(x[0, 0] > 0, inner, lambda v: lax.cond(v[0, 1] > 0, jnp.sin, inner, v), x)
+
+
+SWITCHED = lambda i, x: lax.switch(i, [jnp.sin, lambda v: v @ W, lambda v: v, lambda v: jnp.ones((2, 3))], x)
+# By name: the function, its arguments, and the op that its graph ends in.
+COURSES = {
+    "while": (lambda x: lax.while_loop(lambda v: v.sum() < 10, lambda v: v * 1.5 + 1, x), (X,), "while"),
+    "no step": (lambda x: lax.while_loop(lambda v: v.sum() < -1e9, lambda v: v + 1, x), (X,), "while"),
+    "counted": (counted, (X, np.int32(5)), "while"),
+    "too long": (lambda x: lax.fori_loop(0, 65, lambda i, v: jnp.sin(v), x), (X,), "while"),
+    "cond": (lambda x: lax.cond(x.sum() > 0, jnp.sin, lambda v: v @ W, x), (X,), "if"),
+    "the other": (lambda x: lax.cond(x.sum() < 0, jnp.sin, lambda v: v @ W, x), (X,), "if"),
+    **{f"switch {i}": (SWITCHED, (np.int32(i), X), "if") for i in (-3, 0, 1, 2, 3, 9)},
+    "scan": (*recurrent(70), "while"),
+    "backwards": (*recurrent(70, True), "while"),
+    "nested": (nested, (X,), "if"),
+    "nested, the other": (nested, (-X,), "if"),
+}
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_what_is_data_is_a_node_of_graphs(name):
+    f, args, last = COURSES[name]
+    assert ops(same(f, *args))[-1] == last
+
+
+@pytest.mark.parametrize("target", ["tflite", "onnx", "openvino-cpu"])
+@pytest.mark.parametrize("name", COURSES)
+def test_the_runtimes_take_the_same_course(name, target):
+    """IF and WHILE in LiteRT, If and Loop in ONNX Runtime and OpenVINO."""
+    pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime", "openvino-cpu": "openvino"}[target])
+    f, args, _ = COURSES[name]
+    artifact = nx.compile(f, target=target)(*args)
+    assert artifact.deviation.max_error < 1e-5
+
+
+@pytest.mark.parametrize("target", ["tflite", "onnx"])
+def test_a_quantized_loop(target):
+    pytest.importorskip({"tflite": "ai_edge_litert", "onnx": "onnxruntime"}[target])
+    f, args = recurrent(70)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[args]), target=target)(*args)
+    assert artifact.deviation.exact if target == "tflite" else artifact.deviation.sqnr > 25
+
+
+def test_a_chip_without_loops_leaves_them_to_the_host():
+    pytest.importorskip("ethosu")
+    f = lambda x: counted(jnp.tanh(x @ W), 70)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[(X,)]), target="ethos-u55")(X)
+    devices = {row.op: row.device for row in artifact.report.rows}
+    assert devices["while"] == "host" and devices["fully_connected"] == "npu"
+    assert artifact.deviation.max_error < 1e-6
+
+
+def test_a_part_that_has_no_form_is_named_with_its_advice():
+    with pytest.raises(UnsupportedOpsError, match="there is no NPU instruction for lgamma"):
+        graph_of(lambda x: lax.cond(x.sum() > 0, lax.lgamma, jnp.sin, x), X)
 
 
 def test_more_steps_where_asked():

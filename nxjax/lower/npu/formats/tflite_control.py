@@ -1,0 +1,41 @@
+"""Choices and loops in TFLite's operators IF and WHILE, whose graphs are further subgraphs of the file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, integers
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+
+
+def write_if(w: TFLiteWriter, node: Node) -> None:
+    a = node.attrs
+    w.emit("IF", node.inputs, node.outputs, then_subgraph_index=a["then"], else_subgraph_index=a["otherwise"])
+
+
+def write_while(w: TFLiteWriter, node: Node) -> None:
+    """WHILE carries all of its operands: what does not change is a result of the body as it came."""
+    count, body = node.attrs["invariant"], node.attrs["body"]
+    whole = replace(body, outputs=[*body.inputs[:count], *body.outputs])
+    same = [w.between(t, t.shape, f"{node.name}_kept") for t in node.operands[:count]]
+    graphs = {"cond_subgraph_index": node.attrs["condition"], "body_subgraph_index": whole}
+    w.emit("WHILE", node.inputs, [*same, *node.outputs], **graphs)
+
+
+def part(graph: NpuGraph, operations: list[TFLiteOperator]) -> tuple[NpuGraph, list[TFLiteOperator]]:
+    """A graph inside of another, and its operators, with a tensor of its own for every result that is made.
+
+    What comes in may go out as it is; a constant, or what goes out twice, is copied.
+    """
+    outputs: list[Tensor] = []
+    copies: list[TFLiteOperator] = []
+    for i, t in enumerate(graph.outputs):
+        if t.constant or t in outputs or (t in graph.inputs and graph.inputs.index(t) != i):
+            copy = Tensor(f"{t.name}/copy_{i}", t.shape, t.dtype, t.grid)
+            shape = integers(f"{copy.name}/shape", np.asarray(t.shape, np.int32).tolist())
+            copies.append(TFLiteOperator("RESHAPE", [t, shape], [copy], {"new_shape": t.shape}))
+            t = copy
+        outputs.append(t)
+    return replace(graph, outputs=outputs), [*operations, *copies]
