@@ -119,4 +119,4 @@ def test_convolutions_of_volumes_compute_with_the_quantized_weights(target):
     layout = ("NDHWC", "DHWIO", "NDHWC")
     f = lambda x: nx.lax.conv_general_dilated(x, w, (1, 1, 1), "SAME", dimension_numbers=layout)
     artifact = nx.compile(nx.quantize(f, "dynamic-int8"), target=target)(x)
-    assert artifact.deviation.max_error < 1e-5
+    assert artifact.deviation.sqnr > 100
