@@ -10,6 +10,7 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, Target, blamed
 from nxjax.deploy import state as states
 from nxjax.deploy.artifact import Artifact
+from nxjax.deploy.parts import parted
 from nxjax.deploy.report import Report
 from nxjax.deploy.shardings import input_names, output_names, spread
 from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject, is_leaf
@@ -70,7 +71,8 @@ def compile(
     Raises:
         ParameterError: no such target or option; a function that does not return the state that it takes.
         ShapeError, DtypeError: a state that comes out in another shape or dtype.
-        UnsupportedOpsError: all ops that no target supports.
+        UnsupportedOpsError: all ops that no NPU file has a form for, where nothing else is left that the chip computes.
+            Otherwise the program is cut: the host computes these ops, and a plan says which file computes what.
         PlacementError: ``strict`` and not all on the NPU.
 
     >>> import nxjax as nx, nxjax.numpy as np
@@ -89,8 +91,15 @@ def compile(
             phase("tracing")
             bound = BoundFunction(fun, args, kwargs, _constants(chosen, fun, constants, place, args))
             phase("lowering")
-            subject = bound.subject(chosen, io, unroll)
             settings = calibrated(chosen, fun, bound, spread(fun, bound, options))
+            try:
+                subject = bound.subject(chosen, io, unroll)
+            except UnsupportedOpsError:
+                phase("building")
+                found = parted(chosen, bound.program, bound.name, io, unroll, settings) if place is None else None
+                if found is None:
+                    raise
+                return finished(chosen, bound, *found, strict, verify, phase)
             if place is None:
                 return built(chosen, bound, subject, settings, strict, verify, phase)
             main = states.Stated.of(bound, subject, place)
@@ -171,10 +180,23 @@ def built(
             rows = target.placed(subject.form)
         _check_strict(target, rows)
     build = target.made(subject.form, options)
-    if strict and not target.host:
-        _check_strict(target, build.placements)
     if kept is not None:
         kept.put_into(build, target, options)
+    return finished(target, signature, subject, build, strict, verify, phase)
+
+
+def finished(
+    target: Target[Any],
+    signature: CallSignature,
+    subject: Subject,
+    build: Build,
+    strict: bool,
+    verify: bool,
+    phase: Callable[[str], None],
+) -> Artifact:
+    """The artifact of a build, checked as `compile` says."""
+    if strict and not target.host:
+        _check_strict(target, build.placements)
     _name(build, signature)
     artifact = Artifact(target.name, signature, subject, build, _report(target, build))
     if verify and build.runner is not None and signature.inputs is not None:
@@ -254,7 +276,9 @@ def explain(
             subject = bound.subject(chosen, io, unroll)
             form = subject.form if place is None else states.Stated.of(bound, subject, place).subject.form
         except UnsupportedOpsError:
-            return _refused(chosen, bound, unroll)
+            settings = calibrated(chosen, fun, bound, spread(fun, bound, options))
+            parts = parted(chosen, bound.program, bound.name, io, unroll, settings) if place is None else None
+            return _refused(chosen, bound, unroll) if parts is None else _report(chosen, parts[1])
         phase("building")
         try:
             build = chosen.made(form, calibrated(chosen, fun, bound, spread(fun, bound, options)))

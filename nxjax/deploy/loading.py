@@ -167,12 +167,12 @@ def _padded(n: Node) -> int:
     if "padding" not in n.attrs or n.op == "pad":
         return 0
     x = n.operands[0].shape
-    if n.op == "transpose_conv":
-        window = n.operands[1].shape[1:3]
-        sizes = [(a - 1) * s + k for a, s, k in zip(x[1:3], n.attrs["strides"], window, strict=True)]
+    if n.op.startswith("transpose_conv"):
+        window = n.operands[1].shape[1:-1]
+        sizes = [(a - 1) * s + k for a, s, k in zip(x[1:-1], n.attrs["strides"], window, strict=True)]
     else:
-        sizes = [a + low + high for a, (low, high) in zip(x[1:3], n.attrs["padding"], strict=True)]
-    return 8 * x[0] * math.prod(sizes) * x[3]
+        sizes = [a + low + high for a, (low, high) in zip(x[1:-1], n.attrs["padding"], strict=True)]
+    return 8 * x[0] * math.prod(sizes) * x[-1]
 
 
 def _run(name: str, graph: NpuGraph, args: Sequence[NDArray]) -> list[NDArray]:

@@ -43,12 +43,16 @@ ALLOWED: Final = frozenset(
 
 
 class Unsupported(Exception):
-    """Raised by a rule: why an equation has no place in the graph, and what to write instead."""
+    """Raised by a rule: why an equation has no place in the graph, and what to write instead.
 
-    def __init__(self, reason: str, suggestion: str = "") -> None:
+    ``mistake`` says that not the op is the reason, but what it is given, which the user would want to know.
+    """
+
+    def __init__(self, reason: str, suggestion: str = "", mistake: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.suggestion = suggestion
+        self.mistake = mistake
 
 
 def check_dtype(dtype: DType) -> None:
@@ -139,12 +143,13 @@ def broadcast_shape(values: Sequence[LogicalTensor]) -> Shape:
 class GraphBuilder:
     """Appends nodes; every node carries the source line and scope of the equation being lowered.
 
-    Loops of at most ``unroll`` steps are written out.
+    Loops of at most ``unroll`` steps are written out. ``nested`` says whether nodes may hold graphs.
     """
 
-    def __init__(self, rules: dict[str, Rule], unroll: int = 0) -> None:
+    def __init__(self, rules: dict[str, Rule], unroll: int = 0, nested: bool = True) -> None:
         self.rules = rules
         self.unroll = unroll
+        self.nested = nested
         self.nodes: list[Node] = []
         self.source: Source | None = None
         self.scope = ""
@@ -357,7 +362,7 @@ class GraphBuilder:
                 program = stage(flat, types, op.name)
             return self.program(program, xs)
         except Unsupported as inner:
-            raise Unsupported(f"{inner.reason} (a part of {op.name})", inner.suggestion) from None
+            raise Unsupported(f"{inner.reason} (a part of {op.name})", inner.suggestion, inner.mistake) from None
         except (NotImplementedError, NxError) as error:
             raise Unsupported(f"its expansion fails: {str(error).splitlines()[0]}") from error
 

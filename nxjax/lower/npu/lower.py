@@ -27,12 +27,17 @@ from nxjax.transforms.slice_updates import use_slice_updates
 
 # Scans of at most so many steps are written out; longer ones are loops, which NPUs do not have.
 UNROLL: Final = 64
+# Formats whose nodes hold graphs, for choices and loops by data; "" is that of no file.
+NESTED: Final = frozenset(("", "tflite", "onnx", "openvino"))
 
 
 @final
 @dataclass(frozen=True)
 class RefusedEquation:
-    """One equation that has no place in a graph."""
+    """One equation that has no place in a graph.
+
+    ``number`` is its place in the `prepared` program, -1 of an input; ``mistake`` as of `Unsupported`.
+    """
 
     op: str
     types: str
@@ -40,6 +45,8 @@ class RefusedEquation:
     suggestion: str
     source: Source | None
     scope: str
+    number: int = -1
+    mistake: bool = False
 
     def __str__(self) -> str:
         where = f"\n      at {self.source}: {self.source.text}" if self.source else ""
@@ -104,12 +111,17 @@ def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
     return Verdict(False, found[0].reason, found[0].suggestion) if found else YES
 
 
+def prepared(program: Program, unroll: int = UNROLL) -> Program:
+    """``program`` as it is lowered: flat, short scans written out, without what nothing reads."""
+    return dead_code_eliminated(use_slice_updates(inlined(program, unroll)))
+
+
 def _raw(
     program: Program, name: str, rounding: Rounding, unroll: int, format: str = ""
 ) -> tuple[NpuGraph, list[RefusedEquation]]:
     """The graph as the rules make it, and the equations they refuse."""
-    flat = dead_code_eliminated(use_slice_updates(inlined(program, unroll)))
-    b = GraphBuilder(rules_for(format, RULES), unroll)
+    flat = prepared(program, unroll)
+    b = GraphBuilder(rules_for(format, RULES), unroll, format in NESTED)
     refused: list[RefusedEquation] = []
     env: dict[Var, LogicalTensor] = known_consts(flat)
     inputs: list[Tensor] = []
@@ -122,7 +134,7 @@ def _raw(
             refused.append(RefusedEquation(f"input {i}", repr(v.type), why.reason, why.suggestion, None, ""))
         inputs.append(Tensor("", v.type.shape, v.type.dtype))
         env[v] = LogicalTensor(v.type.shape, inputs[-1])
-    for e in flat.equations:
+    for number, e in enumerate(flat.equations):
         b.source, b.scope = e.source, e.scope
         try:
             if any(0 in v.type.shape for v in e.outputs):
@@ -131,7 +143,8 @@ def _raw(
             found: Sequence[LogicalTensor] = b.apply(e.op, xs, e.params, [v.type for v in e.outputs])
         except Unsupported as why:
             types = ", ".join(repr(a.type) for a in e.inputs) + " -> " + ", ".join(repr(v.type) for v in e.outputs)
-            refused.append(RefusedEquation(e.op.name, types, why.reason, why.suggestion, e.source, e.scope))
+            said = (why.reason, why.suggestion, e.source, e.scope, number, why.mistake)
+            refused.append(RefusedEquation(e.op.name, types, *said))
             # Stand-ins, so that what follows is looked at too.
             found = [LogicalTensor(v.type.shape, Tensor("", v.type.shape, v.type.dtype)) for v in e.outputs]
         env.update(zip(e.outputs, found, strict=True))

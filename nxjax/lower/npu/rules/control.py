@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule
+from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.rules.move import update_at
 from nxjax.lower.npu.simplify import simplified
@@ -32,11 +32,22 @@ def _while(b: GraphBuilder, out: tuple[ArrayType, ...], *xs: LogicalTensor, loop
         if not more:
             return operands.carry
         operands = operands._replace(carry=b.program(loop.body, operands.body_inputs))
+    _nested(
+        b,
+        "the number of its steps is data, and this format has no loops",
+        "give a scan a fixed length, or loop outside",
+    )
     operands = loop.split(xs)
     consts = [*operands[0], *operands[1]]
     first = len(operands[0])
     condition: Make = lambda b, v: b.program(loop.condition, [*v[:first], *v[len(consts) :]])
     return _loop(b, consts, operands.carry, condition, lambda b, v: b.program(loop.body, v[first:]), out)
+
+
+def _nested(b: GraphBuilder, reason: str, suggestion: str) -> None:
+    """Refuse what has to be a node that holds graphs where the format has none."""
+    if not b.nested:
+        raise Unsupported(reason, suggestion)
 
 
 def _loop(
@@ -69,6 +80,7 @@ def _loop(
 
 def _scan(b: GraphBuilder, out: tuple[ArrayType, ...], *xs: LogicalTensor, loop: LoopParams) -> Values:
     """A loop that counts: a step reads its rows of the operands, and writes its own of the results."""
+    _nested(b, f"it has more than {b.unroll} steps, and this format has no loops", "ask for more steps with unroll=")
     length = loop.length or 0
     operands = loop.split(xs)
     rows = [b.full(x) for x in operands[3]]
@@ -111,6 +123,7 @@ def _cond(
         return b.program(clamped_branch(branches, int(number)), xs)
     if len(branches) == 1:
         return b.program(branches[0], xs)
+    _nested(b, "which branch runs is data, and this format has no branches", "compute both, and nx.numpy.where")
     last = b.cast(index, dtypes.int32)
     chosen = b.elementwise("less_equal", [last, b.constant(np.int32(0))], dtypes.bool_)
     less: Callable[..., LogicalTensor] = lambda b, i: b.elementwise("sub", [i, b.constant(np.int32(1))], dtypes.int32)

@@ -76,6 +76,7 @@ def convolved(
         raise Unsupported(
             "the weights are not constant",
             "pass the parameters as constants: nx.compile(f, constants=(0,), ...) or functools.partial(f, params)",
+            mistake=True,
         )
     lhs, rhs, spec = dimension_numbers
     x = b.transpose(x, (lhs[0], *lhs[2:], lhs[1]))

@@ -213,7 +213,9 @@ def _gather(
     index = _linear(b, starts, [x.shape[d] for d in mapped])
     known, size = index.data, rows.shape[axis]
     if known is not None and known.size and not 0 <= known.min() <= known.max() < size:
-        raise Unsupported("an index that is known is out of bounds", "pad the array with what is filled, then index it")
+        raise Unsupported(
+            "an index that is known is out of bounds", "pad the array with what is filled, then index it", True
+        )
     shape = (*rows.shape[:axis], *index.shape, *rows.shape[axis + 1 :])
     parts = _known_runs(index, rows.shape[axis])
     if parts is not None and not rows.constant:

@@ -110,6 +110,7 @@ def _known(x: LogicalTensor, what: str) -> NDArray:
         raise Unsupported(
             f"{what} are not constant",
             "pass the parameters as constants: nx.compile(f, constants=(0,), ...) or functools.partial(f, params)",
+            mistake=True,
         )
     value = np.asarray(known.full)
     if not np.isfinite(value).all():
