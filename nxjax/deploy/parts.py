@@ -170,13 +170,16 @@ def _build(
         build.placements += part.build.placements if part.graph is not None else _host_rows(part.region, advice)
     build.cost.add("file", sum(map(len, files.values())), "bytes", "measured")
     build.cost.why = "a program in parts: the time of a part is not that of the whole"
-    runners = [p.build.runner for p in parts if p.graph is not None]
-    if all(r is not None for r in runners):
-        titles = dict.fromkeys(r.title for r in runners if r is not None)
-        by: By = next((r.by for r in runners if r is not None), "host")
+    chips = [p.build for p in parts if p.graph is not None]
+    runners = [b.runner for b in chips if b.runner is not None]
+    if len(runners) == len(chips):
+        titles = dict.fromkeys(r.title for r in runners)
+        # What one part cannot claim, the whole cannot.
+        same = all(r.by == runners[0].by for r in runners)
+        by: By = runners[0].by if same else "host"
         host = next((p.build.runs_on for p in parts if p.graph is None and p.build.runner is not None), "this process")
         run = lambda xs: _through(whole, [p.run for p in parts], xs)
-        took = tuple(d for r in runners if r is not None for d in r.took)
+        took = tuple(d for r in runners for d in r.took)
         build.runner = Runner(run, f"{', '.join(titles)}; the parts for the host: {host}", by, took)
     return build
 

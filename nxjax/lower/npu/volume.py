@@ -33,6 +33,8 @@ class _Nodes:
         return out
 
     def reshape(self, x: Tensor, *shape: int) -> Tensor:
+        if self.made and self.made[-1].op == "reshape" and self.made[-1].output is x:
+            x = self.made.pop().operand()
         return x if x.shape == shape else self.emit("reshape", [x], shape, shape=shape)
 
     def pad(self, x: Tensor, axis: int, low: int, high: int) -> Tensor:
@@ -91,6 +93,7 @@ def by_images(node: Node) -> list[Node]:
     Args:
         node: one with constant weights.
 
+    >>> import numpy as np
     >>> x, y = Tensor("x", (1, 4, 5, 5, 2), "float32"), Tensor("y", (1, 3, 5, 5, 3), "float32")
     >>> w = Tensor("w", (3, 2, 1, 1, 2), "float32", None, np.ones((3, 2, 1, 1, 2), np.float32))
     >>> [n.op for n in by_images(Node("conv_3d", (x, w, None), (y,)))]

@@ -65,6 +65,7 @@ def build(graph: NpuGraph) -> Any:
         LoweringError: an op, a type or a grid that OpenVINO cannot say; weights that are not constant.
 
     >>> import numpy as np
+    >>> from nxjax.lower.npu.graph import Node
     >>> x, y = (Tensor(name, (2, 3), np.dtype("float32")) for name in "xy")
     >>> model = build(NpuGraph("f", [x], [y], [Node("relu", (x,), (y,), name="r")]))
     >>> sorted(op.get_friendly_name() for op in model.get_ops())
