@@ -106,7 +106,7 @@ def of_graph(graph: NpuGraph, lanes: int = _LANES) -> dict[str, float]:
     )  # fmt: skip
     y["runs"] = 1.0
     y["bytes of inputs and results"] = float(sum(t.nbytes for t in [*graph.inputs, *graph.outputs]))
-    y["bytes of weights"] = float(sum(t.nbytes for t in graph.constants()))
+    y["bytes of weights"] = float(graph.weights)
     for n in graph.nodes:
         if n.op in _FREE:
             continue

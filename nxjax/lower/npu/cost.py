@@ -104,7 +104,7 @@ def estimate(graph: NpuGraph, on: ChipLimits | str, placements: Sequence[Placeme
     moved = sum(t.nbytes for t in [*graph.inputs, *graph.outputs])
     seconds = sum(r.seconds for r in rows) + on.per_node * len(rows) + moved / min(on.link, on.bandwidth)
     seconds += on.launch or 0.0
-    weights = sum(t.nbytes for t in graph.constants())
+    weights = graph.weights
     name = "chip time" if on.launch is None else "latency" if whole else "npu latency"
     if rows:
         cost.add(name, seconds, "s", "model")

@@ -127,6 +127,16 @@ class NpuGraph:
         seen = dict.fromkeys(t for n in self.nodes for t in n.operands if t.constant)
         return [*seen, *(t for t in dict.fromkeys(self.outputs) if t.constant and t not in seen)]
 
+    def all_graphs(self) -> list[NpuGraph]:
+        """This graph, and those that its nodes hold, and so on."""
+        held = [inner for n in self.nodes for inner in held_graphs(n).values()]
+        return [self, *(g for inner in held for g in inner.all_graphs())]
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all constants, those of the graphs that nodes hold too."""
+        return sum(t.nbytes for g in self.all_graphs() for t in g.constants())
+
     def tensors(self) -> list[Tensor]:
         """Every tensor, once: inputs, constants, then results in order."""
         made = [t for n in self.nodes for t in n.outputs]
@@ -186,6 +196,11 @@ class NpuGraph:
             attrs = " ".join(f"{k}={v}" for k, v in n.attrs.items() if k != "values")
             rows.append(f"  {', '.join(map(of, n.outputs))} = {n.op}({ins}) {attrs}".rstrip())
         return "\n".join([*rows, *(f"  out  {t.name}" for t in self.outputs)])
+
+
+def held_graphs(node: Node) -> dict[str, NpuGraph]:
+    """The graphs that a node holds, by attribute; of most there are none."""
+    return {name: value for name, value in node.attrs.items() if isinstance(value, NpuGraph)}
 
 
 def unique(base: str, taken: dict[str, int], joint: str = "_") -> str:

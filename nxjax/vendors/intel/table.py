@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.graph import Node, Tensor, held_graphs
 from nxjax.lower.npu.ops import those
-from nxjax.lower.npu.ops.control import graphs_of
 from nxjax.lower.npu.placement import Rule
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
@@ -75,7 +74,7 @@ def tensor_verdict(t: Tensor) -> Verdict:
 def op_verdict(node: Node, platform: str) -> Verdict:
     """Refusals that depend on the op."""
     y = node.output
-    if graphs_of(node):
+    if held_graphs(node):
         return Verdict(
             False, f"{node.op} was not seen to be compiled", "choose with nx.numpy.where, or unroll the loop"
         )

@@ -115,7 +115,7 @@ class OpenVinoTarget(NpuTarget):
         files = serialize(build(graph), graph.name or "model")
         model = reread(files)
         cost = Cost()
-        cost.add("weights", sum(t.nbytes for t in graph.constants()), "bytes", "model")
+        cost.add("weights", graph.weights, "bytes", "model")
         cost.add("file", sum(map(len, files.values())), "bytes", "measured")
         return model, Build(files, [], cost, host=self.host)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, held_graphs
 from nxjax.lower.npu.ops import op_of
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -108,6 +108,8 @@ def regrid(graph: NpuGraph, per_channel: bool = False) -> tuple[NpuGraph, list[s
             operands[2] = _bias(n, b, operands)
         outputs = tuple(moved(t) for t in n.outputs)
         attrs = _table(n, operands, outputs)
+        for name, inner in held_graphs(n).items():
+            attrs = {**attrs, name: regrid(inner, per_channel)[0]}
         new = replace(n, inputs=tuple(operands), outputs=outputs, attrs=attrs)
         nodes.append(new if n.output.grid == new.output.grid else said(n, new))
     result = NpuGraph(graph.name, inputs, [moved(t) for t in graph.outputs], nodes, graph.rounding)

@@ -142,7 +142,7 @@ def _model(onnx: Any, b: OnnxBuilder, graph: NpuGraph, inputs: list[Port], outpu
 
 def require_powers_of_two(graph: NpuGraph) -> None:
     """Raise `ParameterError` that names the tensors whose scales are not powers of two."""
-    wrong = [t.name for t in graph.tensors() if not regular(t.grid)]
+    wrong = [t.name for g in graph.all_graphs() for t in g.tensors() if not regular(t.grid)]
     if wrong:
         raise ParameterError(
             "onnx: scales that are not powers of two",

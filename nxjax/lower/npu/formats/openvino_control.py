@@ -9,8 +9,7 @@ import numpy as np
 
 from nxjax.lower.npu.formats.channels_first import Value
 from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
-from nxjax.lower.npu.graph import Node, NpuGraph
-from nxjax.lower.npu.ops.control import graphs_of
+from nxjax.lower.npu.graph import Node, NpuGraph, held_graphs
 
 # Of as many steps as the condition says.
 _FOREVER: Final = np.asarray(-1, np.int64)
@@ -42,7 +41,7 @@ def write_if(net: OpenvinoNet, node: Node, write: Write) -> list[Value]:
     choice = net.op.if_op(_output(chosen))
     taken: list[list[Value | None]] = []
     made: list[list[Value]] = []
-    for graph, put in zip(graphs_of(node), (choice.set_then_body, choice.set_else_body), strict=True):
+    for graph, put in zip(held_graphs(node).values(), (choice.set_then_body, choice.set_else_body), strict=True):
         inner = OpenvinoNet()
         used = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
         parameters = _parameters(inner, graph)

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.ops.control import graphs_of
+from nxjax.lower.npu.graph import Node, Tensor, held_graphs
 from nxjax.lower.placement import YES, Verdict
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -107,7 +106,7 @@ def supports(node: Node) -> Verdict:
     kinds = KINDS.get(node.op, "").split()
     if not kinds:
         return Verdict(False, f"TFLite has no operator {node.op}", "write it with other operations")
-    inner = (v for graph in graphs_of(node) for n in graph.nodes if not (v := supports(n)).ok)
+    inner = (v for graph in held_graphs(node).values() for n in graph.nodes if not (v := supports(n)).ok)
     if (refused := next(inner, None)) is not None:
         return Verdict(False, f"inside of {node.op}: {refused.reason}", refused.suggestion)
     data = _data(node)

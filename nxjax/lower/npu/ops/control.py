@@ -6,17 +6,12 @@ from collections.abc import Sequence
 from typing import final
 
 from nxjax.lower.npu.attributes import GRAPH, INTEGER
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, held_graphs
 from nxjax.lower.npu.ops.base import OPS, NpuOp, agree, need, op, shape_of
 from nxjax.lower.npu.ops.run import NodeRun
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
-
-
-def graphs_of(node: Node) -> list[NpuGraph]:
-    """The graphs that a node holds; of most there are none."""
-    return [value for value in node.attrs.values() if isinstance(value, NpuGraph)]
 
 
 def _fits(node: Node, graph: NpuGraph, operands: Sequence[Tensor]) -> None:
@@ -57,7 +52,7 @@ class NpuIf(NpuControl):
     def made(self, node: Node) -> list[Tensor]:
         need(shape_of(node) == (), f"{node.op}: a condition of shape {shape_of(node)}")
         agree(node, node.operand().dtype == dtypes.bool_)
-        for graph in graphs_of(node):
+        for graph in held_graphs(node).values():
             _fits(node, graph, node.operands[1:])
         return node.attrs["then"].outputs
 
@@ -65,7 +60,7 @@ class NpuIf(NpuControl):
         return run.call(run.attrs["then" if bool(chosen) else "otherwise"], xs)
 
     def macs(self, node: Node) -> int:
-        return max(map(_macs, graphs_of(node)))
+        return max(map(_macs, held_graphs(node).values()))
 
 
 @final
@@ -79,7 +74,7 @@ class NpuWhile(NpuControl):
     attributes = {"condition": GRAPH, "body": GRAPH, "invariant": INTEGER(0), "steps": INTEGER(0)}
 
     def made(self, node: Node) -> list[Tensor]:
-        for graph in graphs_of(node):
+        for graph in held_graphs(node).values():
             _fits(node, graph, node.operands)
         carried, body = node.operands[node.attrs["invariant"] :], node.attrs["body"]
         need([t.shape for t in carried] == [t.shape for t in body.outputs], f"{node.op}: another carry than it makes")

@@ -6,7 +6,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
-from nxjax.errors import UnsupportedOpsError
+from nxjax.errors import ParameterError, UnsupportedOpsError
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 X = normal(2, 3)
@@ -98,6 +98,21 @@ def test_a_quantized_loop(target):
     f, args = recurrent(70)
     artifact = nx.compile(nx.quantize(f, "int8", calibrate=[args]), target=target)(*args)
     assert artifact.deviation.exact if target == "tflite" else artifact.deviation.sqnr > 25
+
+
+def test_grids_inside_of_a_loop_become_powers_of_two():
+    pytest.importorskip("onnxruntime")
+    f, args = recurrent(70)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[args]), target="onnx", style="qdq-pow2")
+    with pytest.raises(ParameterError, match="powers of two"):
+        artifact(*args)
+    regular = nx.compile(nx.quantize(f, "int8", calibrate=[args]), target="amd-xdna")(*args)
+    assert regular.deviation.sqnr > 15
+
+
+def test_weights_inside_of_a_loop_count():
+    g = graph_of(*recurrent(70)[:1], *recurrent(70)[1])
+    assert g.weights >= W.nbytes > sum(t.nbytes for t in g.constants() if t.shape == W.shape)
 
 
 def test_a_chip_without_loops_leaves_them_to_the_host():
