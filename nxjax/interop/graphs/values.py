@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax import custom_jvp, jvp
-from nxjax.errors import InvalidFileError, LoweringError, NxError, ProgramError
+from nxjax.errors import InvalidFileError, LoweringError, MemoryLimitError, NxError, ProgramError
 from nxjax.interop.graphs.mapped import held
 from nxjax.runtime import ensure_compile_time_eval
 from nxjax.trace import dtypes
@@ -93,6 +93,8 @@ def applied(
     except NxError as error:
         told = f"{door}: {_shown(node, xs)}: {error.what}"
         raise type(error)(told, got=error.got, expected=error.expected) from error
+    except MemoryError as error:
+        raise MemoryLimitError(f"{door}: {_shown(node, xs)}: more memory than there is", got=error) from error
     except (KeyError, IndexError, ValueError, TypeError, AttributeError, ArithmeticError, AssertionError) as error:
         raise ProgramError(
             f"{door}: {kind} is not well formed", got=f"{_shown(node, xs)}: {type(error).__name__}: {error}"

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nxjax as nx
 from tests.interop.tflite.tflite_files import T, agree, const, one
 
 pytest.importorskip("ai_edge_litert")
@@ -419,3 +420,17 @@ def test_log_softmax(dtype: str):
         x = d.x(20, 11, scale=scale, zero=3)
         data, xs = one("LOG_SOFTMAX", [x], d.y(20, 11, scale=1 / 16, zero=int(np.iinfo(dtype).max)))
         agree(data, xs)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_l2_normalization(dtype: str):
+    low = int(np.iinfo(dtype).min)
+    for seed, width in enumerate((1, 2, 3, 16, 300, 40000)):
+        d = Drawn(seed, dtype)
+        x = d.x(6, width, scale=0.02, zero=low + int(d.rng.integers(0, 256)))
+        x[1][0], x[1][1, 1:] = x[0].zero, x[0].zero  # rows of zeros, and of one number
+        data, xs = one("L2_NORMALIZATION", [x], d.y(6, width, scale=1 / 128, zero=low + 128), version=2)
+        agree(data, xs)
+    f = nx.interop.from_tflite(data, io="float", closed=True)
+    x = d.rng.normal(size=(6, 40000)).astype(np.float32)
+    assert float(np.abs(np.asarray(nx.grad(lambda x: f(x)[:, 0].sum())(x))).max()) > 0

@@ -1,6 +1,6 @@
-"""The rule of LOG_SOFTMAX of bytes, in fixed point: `nxjax.ops.fixed.softmax.log_softmax` of values that are traced.
+"""The rules of LOG_SOFTMAX and L2_NORMALIZATION of bytes, in fixed point: as `nxjax.ops.fixed`, of traced values.
 
-Per difference to the greatest value everything is in tables; the logarithm of the sum is computed.
+Of a LOG_SOFTMAX, everything per difference to the greatest value is in tables; the logarithm of the sum is computed.
 """
 
 from __future__ import annotations
@@ -116,3 +116,44 @@ def _scale(grid: Grid) -> tuple[int, int, int]:
     real = min(float(scale_of(grid)) * 2 ** (31 - _BITS), 2.0**31 - 1)
     multiplier, shift = (int(v) for v in quantize_multiplier(real))
     return multiplier, shift, -math.floor((2**_BITS - 1) * 2.0 ** (31 - _BITS) / 2.0**shift)
+
+
+def _inverse_root(x: Any) -> tuple[Any, Any]:
+    """``(multiplier, shift)`` of 1 / sqrt of whole numbers >= 0 (`nxjax.ops.fixed.series.inverse_root`)."""
+    one = x <= 1
+    value = jnp.where(one, 4, x)
+    large = value >= 1 << 29
+    value, shift = jnp.where(large, value >> 2, value), jnp.where(large, 12, 11)
+    pairs = ((_zeros(value) - 1) >> 1) - 1
+    shift, number = shift - pairs, (value << (2 * pairs)) >> 1
+    halved = _halved(number)
+    y = jnp.full_like(x, 1 << 28)
+    for _ in range(5):
+        cube = _saturated(_high(_high(y, y), y), 6)
+        y = _saturated(_high(y, (1 << 28) + (1 << 27)) - _high(halved, cube), 3)
+    root = _high(y, raw(math.sqrt(2) / 2)) << jnp.maximum(-shift, 0)
+    return jnp.where(one, INT32_MAX, root), jnp.where(one, 0, -jnp.maximum(shift, 0))
+
+
+@quantized("L2_NORMALIZATION")
+def _l2_normalization(x: Any, *, fused_activation_function: int, node: TFLiteNode) -> Any:
+    p, out = value_of(x, node), grid_of(node.out)
+    low, high = out.grid.limits
+    if dtypes.bit_width(p.grid.dtype) != 8 or out.grid.scale != 1 / 128 or out.grid.zero_point != low + 128:
+        raise Refused("from_tflite: L2_NORMALIZATION to another grid than that of 1 / 128", got=node)
+
+    def exact(v: GridValue) -> Any:
+        q = v.stored.astype(jnp.int64) - p.grid.zero_point
+        root, shift = _inverse_root(jnp.sum(q * q, -1, keepdims=True))
+        if low:
+            left = jnp.maximum(shift + 7, 0)
+            y = _power(_high(q << left, root), jnp.minimum(shift + 7, 0) + jnp.zeros_like(q))
+        else:
+            y = _power(_high(q << 7, root), shift + jnp.zeros_like(q))
+        return jnp.clip(y + out.grid.zero_point, low, high)
+
+    def smooth(v: Any) -> Any:
+        total = jnp.sum(v * v, -1, keepdims=True)
+        return v / jnp.sqrt(jnp.where(total == 0, 1, total))
+
+    return on_stored(out, exact, smooth, p)
