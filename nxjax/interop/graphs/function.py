@@ -42,9 +42,12 @@ def _is_array(x: Any) -> bool:
     )
 
 
-def _is_weak(x: Any) -> bool:
-    """Whether ``x`` is a Python number, or was one where it is traced."""
-    return x.type.weak if isinstance(x, Array) else isinstance(x, (bool, int, float, complex))
+def _becomes(x: Any, own: Any) -> bool:
+    """Whether ``x`` is given for the parameter ``own``: floats for floats, whole numbers for those of more bits."""
+    if x.type.weak if isinstance(x, Array) else isinstance(x, (bool, int, float, complex)):
+        return _order(_dtype(x)) <= _order(_dtype(own))
+    whole = _dtype(own) in dtypes.INTEGER
+    return _family(x) == _family(own) and (not whole or np.can_cast(_dtype(x), _dtype(own)))
 
 
 def _family(x: Any) -> str:
@@ -248,10 +251,10 @@ class ImportedFunction(ABC):
             if np.shape(v) != own[k].shape:
                 raise ShapeError(f"{self.__name__}: {k} has another shape", got=np.shape(v), expected=own[k].shape)
             got, expected = _family(v), _family(own[k])
-            if got != expected and not (_is_weak(v) and _order(_dtype(v)) <= _order(_dtype(own[k]))):
+            if not _becomes(v, own[k]):
                 raise DtypeError(
                     f"{self.__name__}: {k} has another kind of numbers", got=f"{got}: {getattr(v, 'dtype', v)}",
-                    expected=f"{expected}, of which all become {_dtype(own[k])}",
+                    expected=f"{expected}, to become {_dtype(own[k])}",
                 )  # fmt: skip
 
     def _changed(self, what: str, given: Any) -> dict[str, Any]:

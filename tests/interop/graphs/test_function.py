@@ -129,3 +129,12 @@ def test_numbers_are_parameters_without_axes():
         assert y.dtype == np.float32 and y.tolist() == f({"w": w}, np.ones(2, np.float32)).tolist() == [2, 2]
     with pytest.raises(DtypeError, match="another kind of numbers"):
         f({"w": np.int32(2)}, np.ones(2, np.float32))
+
+
+def test_whole_numbers_of_a_state_are_not_cut():
+    f = nx.interop.from_torch(PROGRAM.with_name("train.pt2"))
+    xs, name = arguments(f), next(k for k, v in f.state.items() if v.dtype == np.int64)
+    after, _ = f(f.params, {**f.state, name: np.int32(4)}, *xs)
+    assert after[name].dtype == np.int64 and int(after[name]) == 5
+    with pytest.raises(DtypeError, match="another kind of numbers"):
+        f(f.params, {**f.state, name: np.uint64(4)}, *xs)
