@@ -138,7 +138,7 @@ def _labels(x: Any, **attributes: Any) -> Any:
 # --- linear models ---
 
 
-def _transformed(scores: Any, name: str) -> Any:
+def transformed(scores: Any, name: str) -> Any:
     """Scores [batch, classes] as what an operator's ``post_transform`` makes of them."""
     if name == "LOGISTIC":
         return nn.sigmoid(scores)
@@ -157,7 +157,7 @@ def _transformed(scores: Any, name: str) -> Any:
     return scores
 
 
-def _named(index: Any, ints: Any, strings: Any) -> Any:
+def named_labels(index: Any, ints: Any, strings: Any) -> Any:
     """The labels of classes by number."""
     if strings:
         return np.array(strings, object)[needed("a label", index)[0]]
@@ -170,7 +170,7 @@ def _linear_regressor(
 ) -> Any:
     y = jnp.matmul(_float(x), _floats(coefficients).reshape((targets, -1)).T)
     y = y if intercepts is None else y + _floats(intercepts)
-    return _transformed(y, post_transform)
+    return transformed(y, post_transform)
 
 
 @classical("LinearClassifier")
@@ -183,7 +183,7 @@ def _linear_classifier(
     scores = scores if intercepts is None else scores + _floats(intercepts)
     if scores.shape[1] > 1:
         index = jnp.argmax(scores, -1)
-        return _named(index, classlabels_ints, classlabels_strings), _transformed(scores, post_transform)
+        return named_labels(index, classlabels_ints, classlabels_strings), transformed(scores, post_transform)
     return _two_classes(scores, classlabels_ints, classlabels_strings, post_transform)
 
 
@@ -196,7 +196,7 @@ def _two_classes(score: Any, ints: Any, strings: Any, post_transform: str) -> An
         return index, score
     if post_transform == "LOGISTIC":
         score = nn.sigmoid(score)
-    return _named(index, ints, strings), jnp.concatenate([1 - score, score], 1)
+    return named_labels(index, ints, strings), jnp.concatenate([1 - score, score], 1)
 
 
 # --- support vector machines ---
@@ -224,7 +224,7 @@ def _svm_regressor(
     else:
         products = x
     y = jnp.matmul(products, _floats(coefficients)[:, None]) + _floats(rho[:1])
-    return jnp.where(y > 0, 1.0, -1.0).astype(jnp.float32) if one_class else _transformed(y, post_transform)
+    return jnp.where(y > 0, 1.0, -1.0).astype(jnp.float32) if one_class else transformed(y, post_transform)
 
 
 @classical("SVMClassifier")
@@ -234,12 +234,12 @@ def _svm_classifier(
     support_vectors: Any = (), vectors_per_class: Any = (),
 ) -> Any:  # fmt: skip
     x = _float(x if x.ndim > 1 else x[None])
-    named = lambda index: _named(index, classlabels_ints, classlabels_strings)
+    named = lambda index: named_labels(index, classlabels_ints, classlabels_strings)
     classes = len(classlabels_ints or classlabels_strings)
     if not sum(vectors_per_class):
         weights = _floats(coefficients).reshape((classes, -1))
         scores = jnp.matmul(x, weights.T) + _floats(rho[:1])
-        return named(jnp.argmax(scores, -1)), _transformed(scores, post_transform)
+        return named(jnp.argmax(scores, -1)), transformed(scores, post_transform)
     weights, firsts, seconds = _pairs(np.asarray(coefficients, np.float32), vectors_per_class)
     vectors = np.reshape(support_vectors, (sum(vectors_per_class), -1))
     scores = jnp.matmul(_kernel(x, vectors, kernel_type, kernel_params), _floats(weights)) + _floats(rho)
@@ -250,7 +250,7 @@ def _svm_classifier(
         scores = _joined(jnp.clip(shares, 1e-7, 1 - 1e-7), len(vectors_per_class))
     elif scores.shape[1] == 1:
         scores = jnp.concatenate([-scores, scores], 1)
-    return named(jnp.argmax(votes, -1)), _transformed(scores, post_transform)
+    return named(jnp.argmax(votes, -1)), transformed(scores, post_transform)
 
 
 def _pairs(coefficients: NDArray, counts: Any) -> tuple[NDArray, NDArray, NDArray]:

@@ -18,6 +18,7 @@ from nxjax.interop.onnx import (
     shapes,
     signal,
     strings,
+    trees,
 )
 
 __all__ = [
@@ -38,4 +39,5 @@ __all__ = [
     "shapes",
     "signal",
     "strings",
+    "trees",
 ]
