@@ -95,7 +95,7 @@ def _read(
             raise ValueError("a tree that leads back to itself")
     held = np.asarray(thresholds)
     tracks = np.zeros(count, bool) if not missing else np.asarray(missing, bool)
-    return _Trees(tuple(modes), np.asarray(features), held, *ends, tracks, roots, places, depth)
+    return _Trees(tuple(modes), np.asarray(features), held, ends[0], ends[1], tracks, roots, places, depth)
 
 
 def _aggregated(
