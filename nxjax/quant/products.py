@@ -91,8 +91,9 @@ class Weighted(Storing):
             return self.integer(x, w, scale, b, shared), y_grid
         x = walk.value(self.activations[0])
         if scheme.activations is not None:
-            floats = scheme.activations in dtypes.FLOAT
-            x = spanned(x, scheme.activations) if floats else quantize_rows(x, axes=self.row())
+            row = () if scheme.activations in dtypes.FLOAT else self.row()
+            x = quantize_rows(x, axes=row) if row else x
+            x = spanned(x, scheme.activations) if scheme.activations in dtypes.FLOAT else x
         if scheme.weights is not None:
             w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
@@ -142,7 +143,7 @@ class Weighted(Storing):
 
     @abstractmethod
     def row(self) -> Axes:
-        """The dimensions of the activation that one scale spans where it has the ranges of each call."""
+        """The dimensions of the activation that one int8 scale spans where it has the ranges of each call, or none."""
 
     @abstractmethod
     def integer(self, x: Array, w: Array, scale: Array, b: Array, shared: dict[str, Any]) -> Array:
@@ -217,8 +218,11 @@ class QuantConv(Weighted):
         return qconv(x, w, scale, b, **self._params(), **shared)
 
     def row(self) -> Axes:
-        _, *others = self.product.params["dimension_numbers"].lhs_spec
-        return tuple(sorted(others))
+        _, features, *window = self.product.params["dimension_numbers"].lhs_spec
+        if self.product.params["feature_group_count"] == self.product.inputs[0].type.shape[features] > 1:
+            # Channels that share no sum share no scale: the small ones would lose everything.
+            return ()
+        return tuple(sorted((features, *window)))
 
     def plain(self, x: Array, w: Array) -> Array:
         return conv_general_dilated(x, w, **self.product.params)

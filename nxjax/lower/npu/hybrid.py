@@ -72,7 +72,7 @@ def _trailing(old: Shape, axes: Shape, new: Shape) -> Shape | None:
 
 def _dynamic(r: Rewriter, n: Node) -> Tensor | None:
     """A product of values on rows with stored weights, where its rows are those that a runtime takes."""
-    if n.op not in ("fully_connected", "conv_2d", "depthwise_conv_2d") or n.attrs["dynamic"]:
+    if n.op not in ("fully_connected", "conv_2d") or n.attrs["dynamic"]:
         return None
     rows, stored = r.producer(n.inputs[0], "quantize_rows"), r.producer(n.inputs[1], "dequantize")
     w = None if stored is None else stored.operand()

@@ -66,7 +66,7 @@ def test_graphs_mean_what_the_function_computes(name, format):
     x = rows(*shape)
     q = nx.quantize(f, "dynamic-int8")
     graph = lower(nx.make_jaxpr(q)(x), format=format)
-    dynamic = [n.attrs["dynamic"] for n in graph.nodes if n.op in ("fully_connected", "conv_2d", "depthwise_conv_2d")]
+    dynamic = [n.attrs["dynamic"] for n in graph.nodes if n.op in ("fully_connected", "conv_2d")]
     assert dynamic and all(dynamic) == bool(format) and all(n.op != "quantize_rows" for n in graph.nodes)
     (y,) = interpret(graph, [x])
     assert noise(q(x), y) > 110

@@ -112,10 +112,7 @@ class NpuWeighted(NpuProduct):
 class NpuConvolution(NpuWeighted):
     """A correlation of an image with a kernel per output channel."""
 
-    attributes = {
-        "strides": TWO((1, 1)), "dilations": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION,
-        "dynamic": FLAG(False),
-    }  # fmt: skip
+    attributes = {"strides": TWO((1, 1)), "dilations": TWO((1, 1)), "padding": BORDER(_NONE), "activation": ACTIVATION}
     kind = "conv"
 
 
@@ -144,7 +141,7 @@ class NpuFullConvolution(NpuConvolution):
 class NpuConv2d(NpuFullConvolution):
     """x [n,h,w,c], weights [o,kh,kw,c/groups]."""
 
-    attributes = {**NpuConvolution.attributes, "groups": INTEGER(1)}
+    attributes = {**NpuConvolution.attributes, "groups": INTEGER(1), "dynamic": FLAG(False)}
     rank = 4
 
 
