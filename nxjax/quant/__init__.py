@@ -19,6 +19,7 @@ _FILES = {
     "nxjax.quant.observers": "Observer MinMax MovingAverage Percentile Entropy MSE",
     "nxjax.quant.comparison": "compare Comparison",
     "nxjax.quant.files": "save load loads",
+    "nxjax.quant.smoothing": "smoothed",
     "nxjax.quant.weights": "equalize correct_bias smooth",
     "nxjax.quant.rounding": "gptq adaround",
     "nxjax.quant.mixed": "sensitivity mixed_precision",
