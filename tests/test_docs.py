@@ -264,7 +264,7 @@ def test_doctests(name: str):
 
 
 # Notebooks about networks of packages, which not every machine has.
-NETWORKS = {"fine_tune_quantized.ipynb": "alexa"}
+NETWORKS = {"fine_tune_quantized.ipynb": "alexa", "on_device_training.ipynb": "alexa"}
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=lambda p: p.name)
