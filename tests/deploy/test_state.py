@@ -125,6 +125,34 @@ def test_vela_takes_the_file_with_variables():
     assert sum("of all signatures" in r.answer for r in artifact.evidence) == 1
 
 
+def test_a_variable_that_vela_crashes_on_is_a_note():
+    pytest.importorskip("ethosu.vela")
+
+    def step(n, x):
+        return {"n": n["n"] + 1}, x.sum()
+
+    for shape, main in (((1,), "step_variables_vela.tflite"), ((), "step_variables.tflite")):
+        artifact = nx.compile(step, target="ethos-u85", state=0)({"n": jnp.zeros(shape, "int32")}, jnp.ones((1, 4)))
+        assert next(iter(artifact.files)) == main
+        assert any("give state/n a dimension" in n for n in artifact.notes) == (shape == ())
+        assert artifact.deviation.exact
+
+
+def test_the_htp_takes_the_whole_step():
+    pytest.importorskip("onnxruntime_qnn")
+    pytest.importorskip("sklearn")
+    x, y = next(head.batches(1))
+    artifact = nx.compile(head.quantized(head.all_in_integers, 20), target="qualcomm-htp")(head.first(), x, y)
+    assert artifact.label == "vendor-simulator" and artifact.report.mac_share == 1
+    assert any("no variables" in note for note in artifact.notes)
+    state, step, wanted = head.first(), nx.jit(head.train), head.first()
+    for x, y in head.batches(10, seed=2):
+        state, _ = artifact.run(state, x, y)
+        wanted, _ = step(wanted, x, y)
+    off, far = (np.abs(np.asarray(a)).max() for a in (state[0]["w"] - wanted[0]["w"], wanted[0]["w"]))
+    assert off < 0.1 * far
+
+
 def test_formats_without_variables_say_so():
     step = lambda n, x: (n + x, n)
     artifact = nx.compile(step, target="onnx", state=0)(jnp.zeros((1, 2)), jnp.ones((1, 2)))

@@ -128,7 +128,10 @@ class EthosU(NpuTarget):
             model = tflite_variables.begun(compiled.model)
         except ExecutionError as e:
             build.blame(e, "vendor-compiler", tool, took)
-            build.notes.append(f"{tool} does not compile {name}, the file with variables: {e.got}")
+            # Vela 5.2 ends on integer variables without dimensions.
+            single = [v.name for v in variables if not v.tensor.shape]
+            fix = f"; give {', '.join(single)} a dimension" if single else ""
+            build.notes.append(f"{tool} does not compile {name}, the file with variables: {e.got}{fix}")
             return
         build.files = {tflite_variables.file_name(graphs, "_vela"): model, **build.files}
         build.record(
