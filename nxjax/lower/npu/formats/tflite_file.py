@@ -22,6 +22,7 @@ from nxjax.lower.npu.formats.tflite_schema import (
     BUILTIN_NAMES,
     IDENTIFIER,
     OPTIONS,
+    RESOURCE,
     SAME,
     SCHEMA,
     TENSOR_TYPES,
@@ -183,6 +184,12 @@ class TFLiteReader:
     def tensor(self, row: dict[str, Any], number: int) -> Tensor:
         name = row["name"] or f"tensor_{number}"
         dtype = TENSOR_TYPES.get(row["type"])
+        if row["type"] == RESOURCE:
+            raise InvalidFileError(
+                "tflite: the file keeps a state in variables, which NPU graphs do not have",
+                got=name,
+                fix='nx.interop.from_tflite(path, signature="...") reads it, as a function of the state',
+            )
         if dtype is None:
             raise bad(f"a tensor {name!r} of a type that nxjax does not read", f"type {row['type']}")
         shape = () if row["shape"] is None else tuple(int(n) for n in row["shape"])

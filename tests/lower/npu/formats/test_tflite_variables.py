@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.errors import ExecutionError, LoweringError
+from nxjax.errors import ExecutionError, InvalidFileError, LoweringError
 from nxjax.lower.npu.formats import flatbuffer, tflite_variables
 from nxjax.lower.npu.formats.tflite_file import parse_all, tables
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
@@ -65,6 +65,12 @@ def test_it_is_read_back_as_a_function_of_the_state():
     x = np.ones((1, 64), np.float32)
     state, y = f(f.params, f.state, x)
     assert np.allclose(state["total"], 1 + y, atol=1e-5) and (state["kept"] == f.state["kept"]).all()
+
+
+def test_an_npu_graph_of_it_is_refused_with_what_reads_it(tmp_path):
+    (tmp_path / "add.tflite").write_bytes(write([adder()], variables()))
+    with pytest.raises(InvalidFileError, match=r"keeps a state in variables(.|\n)*from_tflite"):
+        nx.deploy.load(tmp_path / "add.tflite")
 
 
 def test_constants_of_several_graphs_are_stored_once():
