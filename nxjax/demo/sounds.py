@@ -50,7 +50,8 @@ def _espeak() -> tuple[Any, int]:
 def speech(text: str, voice: str = "en-us", words_per_minute: int = 160, pitch: int = 50) -> Any:
     """A sentence spoken by espeak-ng: float32 at 16 kHz in [-1, 1].
 
-    Some samples are other ones after other sentences: the library goes on from where it was.
+    Some samples are other ones after other sentences: the library goes on from where it was. Breathy variants, such
+    as ``+f2``, ``+f3`` and ``+f5``, are other ones in each process.
     """
     from scipy.signal import resample_poly  # type: ignore[import-untyped]
 
