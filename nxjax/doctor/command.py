@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nxjax.backends.evidence import plain
 from nxjax.doctor.examine import doctor
-from nxjax.doctor.findings import STATES, TargetDiagnosis
+from nxjax.doctor.findings import TargetDiagnosis
 from nxjax.errors import InvalidFileError, NxError, ParameterError
 
 WRONG, INTERRUPTED = 2, 130
@@ -87,7 +87,7 @@ def _page(name: str | None) -> Path | None:
 
 
 def _progress(t: TargetDiagnosis) -> None:
-    print(f"{t.target}: {STATES[t.state]} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
+    print(f"{t.target}: {t.verdict} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
 
 
 def _shape(text: str) -> tuple[str, tuple[int, ...]]:

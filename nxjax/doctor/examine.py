@@ -190,10 +190,13 @@ class _Examination:
     def _target(self, name: str) -> TargetDiagnosis:
         target = registry.get(name)
         t = TargetDiagnosis(name, target.title)
-        fun, t.policy, why = self._function(target)
-        self._trials.run(t, target, fun)
-        t.said = "; ".join(filter(None, (why, t.said)))
-        self._rewrites(t, target)
+        try:
+            fun, t.policy, why = self._function(target)
+            self._trials.run(t, target, fun)
+            t.said = "; ".join(filter(None, (why, t.said)))
+            self._rewrites(t, target)
+        except Exception as error:  # one target's is not to end the others
+            t.state, t.said = "failed", line(error)
         return t
 
     def _function(self, target: Target[Any]) -> tuple[Callable[..., Any], str, str]:

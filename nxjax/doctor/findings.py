@@ -111,6 +111,16 @@ class TargetDiagnosis:
         return bool(self.runs_on) and self.sqnr_of == self.runs_on
 
     @property
+    def verdict(self) -> str:
+        """What it makes of the model, in words; a host is no chip that takes something."""
+        return "runs on the host" if self.on_host else STATES[self.state]
+
+    @property
+    def on_host(self) -> bool:
+        """Whether all of it runs, on this machine's processor."""
+        return self.state == "all" and self.report is not None and self.report.host
+
+    @property
     def label(self) -> str:
         """How far it was verified, by the records; empty where nothing was made."""
         return self.report.label if self.report is not None and self.files else ""

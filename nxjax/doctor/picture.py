@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Final, final
 
 from nxjax.display.layers import place
@@ -68,6 +69,28 @@ def svg(nodes: Sequence[PictureNode], edges: Sequence[tuple[int, int]]) -> str:
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="graph" role="img" width="{w:.0f}" height="{h:.0f}" '
         f'viewBox="-4 -4 {w:.0f} {h:.0f}">{"".join(parts)}</svg>'
+    )
+
+
+def strip(nodes: Sequence[PictureNode]) -> str:
+    """All ops on one line in program order, coloured by device: the whole of a long program at a glance.
+
+    >>> strip([PictureNode("a", "chip"), PictureNode("b", "chip"), PictureNode("c", "host")]).count("<rect")
+    2
+    """
+    parts: list[str] = []
+    at = 0
+    for (device, marked), run in groupby(nodes, lambda n: (n.device, n.marked)):
+        ops = list(run)
+        what = ops[0].op if len(ops) == 1 else f"ops {at + 1} to {at + len(ops)}"
+        parts.append(
+            f'<rect class="{"marked" if marked else device}" x="{at}" y="0" width="{len(ops)}" height="1">'
+            f"<title>{escape(f'{what}: {device}')}</title></rect>"
+        )
+        at += len(ops)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="strip" role="img" preserveAspectRatio="none" '
+        f'viewBox="0 0 {max(at, 1)} 1">{"".join(parts)}</svg>'
     )
 
 

@@ -23,6 +23,10 @@ a{color:var(--accent);text-decoration:none;font-weight:600}a:hover{text-decorati
 .tiles{display:flex;flex-wrap:wrap;gap:10px;margin-top:12px}
 .tile{padding:8px 16px;border-radius:10px;min-width:112px}.tile b{display:block;font-size:24px;line-height:1.2}
 .tile span{font-size:12px}
+.host{background:var(--unback);color:var(--accent)}tr.host{background:none;color:inherit}
+.strip{width:100%;height:18px;margin:6px 0 10px;border-radius:5px;overflow:hidden}
+.strip .chip{fill:var(--chip)}.strip .host{fill:var(--host)}.strip .unknown{fill:var(--unknown)}
+.strip .marked{fill:var(--bad)}
 .all,.key.chip{background:var(--chipback);color:var(--chip)}
 .part,.none,.key.host{background:var(--hostback);color:var(--host)}
 .unknown{background:var(--unback);color:var(--unknown)}
@@ -32,7 +36,11 @@ a{color:var(--accent);text-decoration:none;font-weight:600}a:hover{text-decorati
 .scroll{overflow:auto;max-width:100%}.tall{max-height:620px;border:1px solid var(--line);border-radius:8px;padding:10px}
 table{border-collapse:collapse;width:100%;font-size:13px;font-variant-numeric:tabular-nums}
 th,td{padding:6px 12px 6px 0;text-align:left;vertical-align:top;border-bottom:1px solid var(--line)}
-td{max-width:420px;overflow-wrap:anywhere}td.number{white-space:nowrap}
+td{max-width:420px;overflow-wrap:break-word}td.number{white-space:nowrap}
+td:first-child{min-width:7em}td small{min-width:9em}
+@media(max-width:700px){main{padding:12px 8px 40px}header,section{padding:14px 12px}
+.sorts td:first-child,.sorts th:first-child{position:sticky;left:0;background:var(--card)}
+td{min-width:6em;max-width:240px}section>details>summary{list-style-position:inside}}
 th button{all:unset;cursor:pointer;font-weight:600;color:var(--quiet);font-size:12px;white-space:nowrap}
 th button:hover{color:var(--ink)}th button:focus-visible{outline:2px solid var(--accent);border-radius:3px}
 th[aria-sort=ascending] button::after{content:" \\2191"}th[aria-sort=descending] button::after{content:" \\2193"}

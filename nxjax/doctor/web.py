@@ -16,7 +16,7 @@ from nxjax.deploy.report import Report
 from nxjax.display import page as parts
 from nxjax.display.page import escape
 from nxjax.doctor.findings import POOR, STATES, PageContent, TargetDiagnosis, decibels, seconds
-from nxjax.doctor.picture import PictureNode, svg
+from nxjax.doctor.picture import PictureNode, strip, svg
 from nxjax.doctor.style import SCRIPT, STYLE
 from nxjax.quant.comparison import LayerDifference
 
@@ -41,7 +41,7 @@ def page(found: PageContent) -> str:
 
 def summary(found: PageContent) -> str:
     """What a notebook shows."""
-    rows = [(t.target, STATES[t.state], t.placement, decibels(t.sqnr), t.label, t.time) for t in found.targets]
+    rows = [(t.target, t.verdict, t.placement, decibels(t.sqnr), t.label, t.time) for t in found.targets]
     return parts.page(
         parts.heading(found.model, ("", ", ".join(found.inputs)), ("", found.data)),
         parts.table(
@@ -54,12 +54,13 @@ def summary(found: PageContent) -> str:
 
 
 def _header(found: PageContent) -> str:
-    taken = sum(t.state == "all" for t in found.targets)
+    hosts = sum(t.on_host for t in found.targets)
+    taken = sum(t.state == "all" for t in found.targets) - hosts
     partly = sum(t.state == "part" for t in found.targets)
     unknown = sum(t.state == "unknown" for t in found.targets)
-    rest = len(found.targets) - taken - partly - unknown
+    rest = len(found.targets) - taken - partly - unknown - hosts
     tiles = [(taken, "take it", "all"), (partly, "take a part", "part"), (unknown, "unknown", "unknown")]
-    tiles += [(rest, "do not", "refused")]
+    tiles += [(rest, "do not", "refused"), (hosts, "run on the host", "host")]
     shown = "".join(f'<div class="tile {kind}"><b>{n}</b><span>{words}</span></div>' for n, words, kind in tiles if n)
     notes = "".join(f"<li>{escape(n)}</li>" for n in found.notes)
     score = "" if found.float_score is None else f"<p>metric of the float model: {found.float_score:.4g}</p>"
@@ -82,7 +83,7 @@ def _targets(found: PageContent) -> str:
         time = None if r is None else r.cost.time
         row: list[Cell] = [
             (link, t.target),
-            (_pill(t), list(STATES).index(t.state)),
+            (_verdict(t), list(STATES).index(t.state)),
             _share(r, r.share if r is not None else 0.0),
             _share(r, r.mac_share if r is not None else 0.0),
             _level(t),
@@ -106,10 +107,13 @@ def _targets(found: PageContent) -> str:
 
 
 def _pill(t: TargetDiagnosis) -> str:
+    return f'<span class="pill {"host" if t.on_host else t.state}">{escape(t.verdict)}</span>'
+
+
+def _verdict(t: TargetDiagnosis) -> str:
     """The verdict, and who says so where it is no tool of the vendor's."""
     table = t.report is not None and any(r.decided_by == "table" for r in t.report.rows) and not t.report.host
-    by = "<small>by published rules</small>" if table and t.takes else ""
-    return f'<span class="pill {t.state}">{escape(STATES[t.state])}</span>{by}'
+    return f"{_pill(t)}{'<small>by published rules</small>' if table and t.takes else ''}"
 
 
 def _share(report: Report | None, share: float) -> Cell:
@@ -131,12 +135,15 @@ def _level(t: TargetDiagnosis) -> Cell:
 
 
 def _memory(t: TargetDiagnosis) -> Cell:
-    wanted = [(k, f) for k, f in t.memory.items() if "weights" not in k]
+    """Every figure that is not of weights alone; our own plan of activations where nothing says more."""
+    found = {k: f for k, f in t.memory.items() if "weights" not in k}
+    wanted = {k: f for k, f in found.items() if k != "activations" or len(found) == 1}
     if not wanted:
         return ("", -1)
-    # What the target's own tools say comes after our plan.
-    name, f = max(wanted[1:] or wanted, key=lambda row: row[1].value)
-    return (f"{_bytes(f.value)}<small>{escape(f'{name}, {f.basis}')}</small>", f.value)
+    shown = "".join(
+        f"<div>{_bytes(f.value)}<small>{escape(f'{k}, {f.basis}')}</small></div>" for k, f in wanted.items()
+    )
+    return (shown, next(iter(wanted.values())).value)
 
 
 def _bytes(n: float) -> str:
@@ -203,8 +210,7 @@ def _target(i: int, t: TargetDiagnosis) -> str:
         blocks.append(f"<h3>Rewrites that were tried</h3>{_table(['', 'what', 'before', 'after'], tried)}")
     blocks += [_cost(t), _ops(t), _evidence(t)]
     words = ", ".join(filter(None, (t.placement, _decibels(t))))
-    pill = f'<span class="pill {t.state}">{escape(STATES[t.state])}</span>'
-    head = f"{pill} <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
+    head = f"{_pill(t)} <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
     return f'<section><details id="t{i}"><summary>{head}</summary>{"".join(blocks)}</details></section>'
 
 
@@ -224,7 +230,8 @@ def _said(t: TargetDiagnosis) -> list[str]:
         lines.append(f"{t.runs_on}: {off}")
     lines += [f"{d.runs_on}: {d.short} from the exact reference" for d in t.others]
     if t.sqnr is not None:
-        lines.append(f"{_decibels(t)} against the float model over {t.samples} samples ({t.sqnr_of})")
+        against = "the file's own integers" if t.policy == "as in the file" else "the float model"
+        lines.append(f"{_decibels(t)} against {against} over {_count(t.samples, 'sample')} ({t.sqnr_of})")
     if t.divergence is not None:
         lines.append(f"leaves the reference at {t.divergence}")
     elif t.unsought:
@@ -251,14 +258,15 @@ def _graph(t: TargetDiagnosis) -> str:
         f'<span class="key {k}">{w}</span>' for k, w in (("chip", "chip"), ("host", "host"), ("unknown", "unknown"))
     )
     mark = '<span class="key marked">leaves the reference</span>' if at >= 0 else ""
-    return f"<h3>Graph</h3><p>{key}{mark}</p><div class='scroll tall'>{drawn}</div>"
+    return f"<h3>Graph</h3><p>{key}{mark}</p>{strip(nodes)}<div class='scroll tall'>{drawn}</div>"
 
 
 def _cost(t: TargetDiagnosis) -> str:
     figures = [] if t.report is None else list(t.report.cost.figures.items())
     rows: list[list[Cell]] = []
     for k, f in figures:
-        rows.append([k, (f"{f.value:,.6g} {escape(f.unit)}", f.value), f.basis])
+        shown = f"{f.value:,.0f}" if f.value == int(f.value) else f"{f.value:,.6g}"
+        rows.append([k, (f"{shown} {escape(f.unit)}", f.value), f.basis])
     for name, n in t.files.items():
         rows.append([name, (f"{n:,} bytes", n), "measured"])
     return f"<h3>Cost and files</h3>{_table(['figure', 'value', 'says'], rows)}" if rows else ""
@@ -275,7 +283,7 @@ def _ops(t: TargetDiagnosis) -> str:
     head = ["", "op", "name", "runs on", "MACs", "status", "why", "instead"]
     classes = [r.device if r.device in ("host", "unknown") else "chip" for r in found]
     left = f", the first {_MOST_ROWS:,}" if len(found) > _MOST_ROWS else ""
-    return f"<details><summary>{len(found)} ops{left}</summary>{_table(head, rows, classes)}</details>"
+    return f"<details><summary>{_count(len(found), 'op')}{left}</summary>{_table(head, rows, classes)}</details>"
 
 
 def _evidence(t: TargetDiagnosis) -> str:
@@ -288,9 +296,13 @@ def _evidence(t: TargetDiagnosis) -> str:
     head = ["tool", "what it did", "status", "sha256 of what it was given", "when", "answer"]
     notes = "".join(f"<li>{escape(n)}</li>" for n in t.report.notes)
     return (
-        f"<details><summary>{len(rows)} records of tools, {len(t.report.notes)} notes</summary>"
+        f"<details><summary>{_count(len(rows), 'record')} of tools, {_count(len(t.report.notes), 'note')}</summary>"
         f"{_table(head, rows) if rows else ''}{f'<ul>{notes}</ul>' if notes else ''}</details>"
     )
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}{'' if n == 1 else 's'}"
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[Cell]], classes: Sequence[str] = ()) -> str:

@@ -46,7 +46,7 @@ def test_any_format_without_a_line_of_python(folder, capsys, file):
     assert status == 0, err
     assert out.startswith(f"{file}: ") and "drawn from the shapes" in out
     lines = out.splitlines()
-    assert any(line.startswith("tflite") and "takes it" in line for line in lines)
+    assert any(line.startswith("tflite") and "runs on the host" in line for line in lines)
     assert any(line.startswith("edgetpu") and "takes it" in line for line in lines)
     # A line for each target as soon as it is there.
     told = [line.split(":")[0] for line in err.splitlines() if line.endswith(" s)")]
@@ -79,7 +79,7 @@ def test_data_of_a_file(folder, capsys):
 def test_a_page_beside_the_table(folder, capsys, tmp_path):
     page = tmp_path / "report.html"
     status, out, _ = run(capsys, folder / "net.onnx", "--targets", "tflite", "--html", page)
-    assert status == 0 and "takes it" in out
+    assert status == 0 and "runs on the host" in out
     assert page.read_text().startswith("<!doctype html>")
 
 
@@ -242,7 +242,7 @@ def test_the_page_replaces_nothing_but_a_file(folder, capsys, monkeypatch):
     # What was found is not lost if the page is.
     monkeypatch.setattr("nxjax.files.safe_io.write", full)
     status, out, err = run(capsys, "net.onnx", "--targets", "tflite", "--html", "page.html")
-    assert status == 2 and "takes it" in out and "No space left" in err
+    assert status == 2 and "runs on the host" in out and "No space left" in err
 
 
 def test_interrupted_is_one_line(folder, capsys, monkeypatch):
