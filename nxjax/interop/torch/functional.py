@@ -61,9 +61,11 @@ def functional(graph: TorchGraph, kinds: Sequence[tuple[str, str]]) -> tuple[Tor
 
     Raises:
         Refused: it cannot be said from the graph alone what an operator writes to.
+        InvalidFileError: a name that two operators give, or that is read before one gives it.
     """
     if not any(_in_place(n.target) or n.target == "aten.batch_norm" for n in graph.nodes):
         return graph, ()
+    _check_names(graph)
     rewriter = _Rewriter(graph)
     for i, node in enumerate(graph.nodes):
         rewriter.step(i, node)
@@ -77,6 +79,26 @@ def functional(graph: TorchGraph, kinds: Sequence[tuple[str, str]]) -> tuple[Tor
             first.append(NodeRef(rewriter.current[name]))
     outputs = tuple(rewriter.resolved(o) for o in graph.outputs)
     return TorchGraph(graph.inputs, tuple(rewriter.nodes), (*first, *outputs)), tuple(written)
+
+
+def _check_names(graph: TorchGraph) -> None:
+    """Each name is given once, and read after that: what is a view of what never goes in a circle."""
+    known = set(graph.inputs)
+    for node in graph.nodes:
+        for ref in _references([*node.args, *node.kwargs.values()]):
+            if ref.name not in known:
+                raise InvalidFileError("from_torch: an operator reads a value that none before it gives", got=ref.name)
+        for name in _given(node.output):
+            if name in known:
+                raise InvalidFileError("from_torch: two values have one name", got=name)
+            known.add(name)
+
+
+def _given(output: Any) -> list[str]:
+    """The names in the structure of an operator's results."""
+    if isinstance(output, (list, tuple)):
+        return [name for x in output for name in _given(x)]
+    return [output] if isinstance(output, str) else []
 
 
 def _in_place(target: str) -> bool:
