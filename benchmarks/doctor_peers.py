@@ -52,7 +52,8 @@ def of_winml(winml: str, path: Path, provider: str) -> str:
 def of_qualcomm(provider: Provider, path: Path) -> str:
     """ONNX Runtime with the QNN provider: where it puts each node of this very file."""
     try:
-        answer, _ = provider.load({"id": 0, "options": {}}, path.read_bytes())
+        options = {"backend_type": "htp", "htp_arch": "73", "soc_model": "43"}
+        answer, _ = provider.load({"id": 0, "options": options}, path.read_bytes())
     except QnnRefusal as error:
         return f"refused: {str(error)[:150]}"
     types = {n.name: n.op_type for n in onnx.load(path).graph.node}

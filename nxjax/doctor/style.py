@@ -13,7 +13,7 @@ STYLE: Final = """
 --unback:#29303b;--badback:#451c22}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--back);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-main{max-width:1240px;margin:0 auto;padding:28px 20px 60px}
+main{overflow-wrap:anywhere;max-width:1240px;margin:0 auto;padding:28px 20px 60px}
 header,section{background:var(--card);border:1px solid var(--line);border-radius:12px;padding:18px 22px;margin:0 0 14px}
 h1{font-size:24px;margin:0;overflow-wrap:anywhere}h2{font-size:18px;margin:0 0 8px}h3{font-size:14px;margin:18px 0 6px}
 p{margin:4px 0;overflow-wrap:anywhere}.quiet,small{color:var(--quiet)}

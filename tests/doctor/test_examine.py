@@ -320,6 +320,18 @@ def test_numbers_of_64_bits_are_computed_in_32():
     assert not given.notes
 
 
+def test_an_error_of_one_target_does_not_end_the_others(monkeypatch):
+    from nxjax.doctor import trial
+
+    def bad(*_, **__):
+        raise ValueError("a reader of a simulator's output")
+
+    monkeypatch.setattr(trial, "first_divergence", bad)
+    found = examined("liar", "chip")
+    assert (found["liar"].state, found["chip"].state) == ("failed", "all")
+    assert found["liar"].said == "ValueError: a reader of a simulator's output"
+
+
 def test_who_gave_wrong_results_is_named():
     class Two(Nonsense):
         name = title = "two"

@@ -15,7 +15,7 @@ from nxjax.deploy.report import Report
 from nxjax.doctor.diagnosis import Diagnosis
 from nxjax.doctor.divergence import Divergence
 from nxjax.doctor.findings import Fix, TargetDiagnosis, seconds
-from nxjax.doctor.picture import MOST, PictureNode, svg
+from nxjax.doctor.picture import MOST, PictureNode, strip, svg
 from nxjax.doctor.style import SCRIPT
 from nxjax.lower.placement import Placement
 from nxjax.quant.comparison import LayerDifference
@@ -135,6 +135,29 @@ def test_a_chain_is_one_box_and_a_branch_is_not():
     assert svg(nodes, edges).count("<rect") == 5
 
 
+def test_the_strip_has_every_op_once():
+    nodes = [PictureNode(f"op{i}", ("chip", "host")[i % 100 == 99], marked=i == 150) for i in range(300)]
+    drawn = strip(nodes)
+    assert 'viewBox="0 0 300 1"' in drawn and sum(map(int, re.findall(r' width="(\d+)"', drawn))) == 300
+    assert drawn.count("<rect") == 8 and drawn.count('class="marked"') == 1 and "ops 1 to 99: chip" in drawn
+
+
+def test_a_host_is_no_chip_that_takes_it():
+    found = nx.deploy.doctor(lambda x: nx.nn.relu(x * 2), jnp.ones((1, 3)), targets=["tflite"], progress=False)
+    page = found.html()
+    assert found["tflite"].verdict == "runs on the host" and "<b>1</b><span>run on the host</span>" in page
+    assert "<span>take it</span>" not in page and "runs on the host" in str(found)
+
+
+def test_figures_lose_no_digits_and_all_memory_is_shown():
+    one = diagnosis()
+    one.targets[0].report.cost.add("cycles", 1120831, "cycles", "vendor-estimate")
+    one.targets[0].report.cost.add("sram peak", 36192, "bytes", "vendor-estimate")
+    page = one.html()
+    assert "1,120,831 cycles" in page and "36.2 kB<small>sram peak" in page and "5 kB<small>peak memory" in page
+    assert "0 records of tools, 1 note<" in page
+
+
 def test_times_are_read():
     assert [seconds(x) for x in (2.0, 0.0015, 2e-7)] == ["2 s", "1.5 ms", "200 ns"]
 
@@ -171,6 +194,21 @@ def test_tables_sort_in_a_browser(tmp_path):
     by_size = sorted(sizes, key=sizes.__getitem__)
     assert said[6][0].split()[1:] == by_size or len(set(sizes.values())) < 3
     assert all(set(row.split()[1:]) == set(sizes) for pair in said for row in pair)
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+@pytest.mark.parametrize("width", [320, 1280])
+def test_nothing_leaves_the_window(tmp_path, width):
+    """In a frame of a phone's and of a desktop's width, with long names, and every section open."""
+    page = diagnosis("n" * 300).html().replace("<details", "<details open")
+    (tmp_path / "page.html").write_text(page)
+    measure = "const d = f.contentDocument; "
+    measure += "document.title = [d.documentElement.scrollWidth, d.querySelectorAll('table').length]"
+    frame = f'<iframe id=f src=page.html style="width:{width}px;height:900px;border:0" onload="{measure}"></iframe>'
+    (tmp_path / "outer.html").write_text(frame)
+    dom = browsed(tmp_path, "outer.html", "--dump-dom", "--allow-file-access-from-files")
+    across, tables = map(int, re.search(r"<title>(\d+),(\d+)</title>", dom).groups())
+    assert across <= width and tables >= 5
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
