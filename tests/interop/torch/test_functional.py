@@ -25,7 +25,7 @@ WRITE = node("aten.relu_", "w", NodeRef("x"))
     ],
 )
 def test_values_that_go_in_a_circle_are_a_damaged_file(nodes):
-    with pytest.raises(InvalidFileError, match="one name|none before it"):
+    with pytest.raises(InvalidFileError, match=r"one name|none before it"):
         functional(TorchGraph(("x",), tuple(nodes), (NodeRef("x"),)), [(BUFFER, "x")])
 
 
