@@ -257,8 +257,8 @@ def explain(
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> report = explain(lambda x: np.sort(x * 2), target="ethos-u55")(np.ones((1, 4)))
-    >>> [(r.op, r.device) for r in report.rows if r.op == "topk"]
-    [('topk', 'host')]
+    >>> [(r.op, r.device) for r in report.rows if r.op == "top_k"]
+    [('top_k', 'host')]
     """
     chosen = registry.get(target)
 

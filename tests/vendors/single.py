@@ -23,7 +23,7 @@ REDUCE = (
 )  # fmt: skip
 MOVES = (
     "reshape", "transpose", "concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile",
-    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin", "topk",
+    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin", "top_k",
 )  # fmt: skip
 PRODUCTS = (
     "conv_2d", "depthwise_conv_2d", "transpose_conv", "conv_3d", "transpose_conv_3d", "fully_connected", "batch_matmul",
@@ -240,11 +240,11 @@ class Maker:
     def make_argmin(self, x):
         return self.arg("argmin", x)
 
-    def make_topk(self, x):
+    def make_top_k(self, x):
         k = self.int(1, x.shape[-1])
         shape, largest = (*x.shape[:-1], k), bool(self.int(0, 1))
         outs = (self.tensor("y", shape, grid=x.grid), Tensor("places", shape, INT32))
-        return [x], Node("topk", (x,), outs, {"k": k, "largest": largest})
+        return [x], Node("top_k", (x,), outs, {"k": k, "largest": largest})
 
     def make_conv_3d(self, x):
         x, o = self.tensor("x", (1, self.int(2, 5), *self.image(6)[1:])), self.int(1, 9)

@@ -28,7 +28,7 @@ REFUSED: Final[dict[str, tuple[str, str]]] = {
     "table": ("a table is a gather, which Core ML places on the CPU", "use an activation that Core ML has"),
     "if": ("a choice by data is not the Neural Engine's", "choose with nx.numpy.where"),
     "while": ("a loop by data is not the Neural Engine's", "ask for more steps with unroll=, or loop outside"),
-    "topk": ("it is not among the operations known to be native", "take argmax, or sort on the host"),
+    "top_k": ("it is not among the operations known to be native", "take argmax, or sort on the host"),
     "conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),
     "transpose_conv_3d": ("convolutions of volumes are not known to be native", "convolve slices with 2-D kernels"),
     "reduce_prod": ("the Neural Engine has no product along an axis", "sum logarithms"),

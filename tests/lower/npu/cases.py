@@ -159,10 +159,12 @@ def cases() -> list[Case]:
     case("argmax", [x], np.argmax(x, 3).astype(np.int32), axis=3)
     case("argmin", [x], np.argmin(x, 1).astype(np.int32), axis=1)
     ties = np.float32([[3, 1, 3, 2], [0, 0, -1, 0]])
-    case("topk", [ties], [np.float32([[3, 3], [0, 0]]), np.int32([[0, 2], [0, 1]])], k=2)
+    spans = np.float32([[-1.28, 0.0349, 1.27], [0, 0, 0], [0, 2.55, 1.001]])
+    case("quantize_rows", [spans], [np.float32([[-1.28, 0.03, 1.27], [0, 0, 0], [0, 2.55, 1.0]])], axes=(1,))
+    case("top_k", [ties], [np.float32([[3, 3], [0, 0]]), np.int32([[0, 2], [0, 1]])], k=2)
     least = [np.float32([[1, 2, 3, 3], [-1, 0, 0, 0]]), np.int32([[1, 3, 0, 2], [2, 0, 1, 3]])]
-    case("topk", [ties], least, "least", k=4, largest=False)
-    case("topk", [ties], [v[:, :3] for v in least], "least three", k=3, largest=False)
+    case("top_k", [ties], least, "least", k=4, largest=False)
+    case("top_k", [ties], [v[:, :3] for v in least], "least three", k=3, largest=False)
     for chosen in (True, False):
         case("if", [np.array(chosen), m], np.tanh(m) if chosen else m + 1, str(chosen), then=THEN, otherwise=OTHERWISE)
     grown = m * np.float32(2) ** 7

@@ -35,12 +35,14 @@ def one(op: str, operands: list[Tensor | None], *outs: Tensor, **attrs) -> NpuGr
 # What an integer kernel may be off by, in steps of the result's grid.
 STEPS = {"sqrt": 1.01, "reduce_prod": 3.0, "resize_bilinear": 1.01}
 FIXED_GRIDS = {"softmax", "log_softmax", "logistic"}
-PLAIN = {"logical_and", "logical_or", "logical_not", "one_hot", "cast", "table", "argmax", "argmin", "if", "while"}
+PLAIN = {"logical_and", "logical_or", "logical_not", "one_hot", "cast", "table", "argmax", "argmin", "if", "while"} | {
+    "quantize_rows"
+}
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 SAME = {
     "maximum", "minimum", "select", "max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "reshape",
     "transpose", "concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile", "reverse", "gather",
-    "resize_nearest", "resize_bilinear", "topk",
+    "resize_nearest", "resize_bilinear", "top_k",
 }  # fmt: skip
 QUANTIZED = [c for c in CASES if c.op not in PLAIN and c.op not in FIXED_GRIDS]
 

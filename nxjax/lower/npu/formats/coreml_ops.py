@@ -246,7 +246,7 @@ _rules.reductions("argmax", "argmin")(
 )
 
 
-@ordered("topk")
+@ordered("top_k")
 def _(net: CoremlNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
     axis, k = order.index(len(order) - 1), np.int32(node.attrs["k"])
     return list(net.op.topk(x=x, k=k, axis=axis, ascending=not node.attrs["largest"]))

@@ -428,7 +428,7 @@ def read_topk(r: OnnxReader, n: Any) -> None:
     r.done.add(id(to))
     (k,) = numbers(r, n, 1, "k") or [0]
     attrs = {"k": k, "largest": bool(a.get("largest", 1))}
-    r.emit("topk", [(n.input[0], layout)], [n.output[0], to.output[0]], layout, attrs)
+    r.emit("top_k", [(n.input[0], layout)], [n.output[0], to.output[0]], layout, attrs)
 
 
 def cumsum(b: OnnxBuilder, n: Node) -> None:
@@ -517,7 +517,7 @@ ROWS: Final = [
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
     OnnxRow("if", from_opset(11, lambda b, n: write_if(b, n, _write))),
     OnnxRow("while", from_opset(11, lambda b, n: write_while(b, n, _write))),
-    OnnxRow("topk", topk, "TopK", read_topk),
+    OnnxRow("top_k", topk, "TopK", read_topk),
     OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),
 ]
 EMIT: Final[dict[str, Emit]] = {row.op: row.write for row in ROWS}

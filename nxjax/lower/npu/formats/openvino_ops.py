@@ -317,7 +317,7 @@ def _(net: OpenvinoNet, node: Node, axes: list[int], x: Value) -> Value:
     return index
 
 
-@ordered("topk")
+@ordered("top_k")
 def _(net: OpenvinoNet, node: Node, order: Sequence[int], x: Value) -> list[Value]:
     axis, mode = order.index(len(order) - 1), "max" if node.attrs["largest"] else "min"
     top = net.op.topk(x, net.ints(node.attrs["k"]), axis, mode, "value", "i32", True)

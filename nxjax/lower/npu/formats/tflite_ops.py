@@ -320,7 +320,7 @@ def _write_topk(w: TFLiteWriter, node: Node) -> None:
 def _read_topk(r: TFLiteReader, u: OperatorUse) -> None:
     if len(u.outputs) != 2 or u.outputs[1].dtype != dtypes.int32:
         raise bad("a TOPK_V2 that does not give values and places in int32")
-    r.node("topk", [u.operand(0)], u.outputs, k=u.number(1), largest=True)
+    r.node("top_k", [u.operand(0)], u.outputs, k=u.number(1), largest=True)
 
 
 def _unread(r: TFLiteReader, u: OperatorUse) -> None:
@@ -498,7 +498,7 @@ _ROWS: Final = [
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
     TFLiteRow("if", "IF", write=write_if, read=_unread),
     TFLiteRow("while", "WHILE", write=write_while, read=_unread),
-    TFLiteRow("topk", "TOPK_V2", write=_write_topk, read=_read_topk),
+    TFLiteRow("top_k", "TOPK_V2", write=_write_topk, read=_read_topk),
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
     TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),
     TFLiteRow("transpose", "TRANSPOSE", constants=("permutation",)),

@@ -87,7 +87,7 @@ class NpuArg(NpuOp):
 
 
 @final
-@op("topk")
+@op("top_k")
 class NpuTopK(NpuOp):
     """The ``k`` greatest (or least) elements of each row along the last axis, in order, and where they are, in int32.
 

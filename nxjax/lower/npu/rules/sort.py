@@ -29,7 +29,7 @@ def _ordered(b: GraphBuilder, x: LogicalTensor, axis: int, k: int, largest: bool
         x = b.cast(x, dtypes.int32)
     rows = _last(b, x, axis)
     shape = (*rows.shape[:-1], k)
-    return b.emit_many("topk", [rows], [shape, shape], [x.kind, dtypes.int32], k=k, largest=largest)
+    return b.emit_many("top_k", [rows], [shape, shape], [x.kind, dtypes.int32], k=k, largest=largest)
 
 
 def _top_k(

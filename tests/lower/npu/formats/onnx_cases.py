@@ -379,7 +379,7 @@ def mixed(quantized, seed=0):
             places = (sign * x).argsort(-1, kind="stable")[..., :3]
             return np.take_along_axis(x, places, -1), places.astype(np.int32)
 
-        add("topk", [((2, 5, 6), "real")], order, k=3, largest=largest)
+        add("top_k", [((2, 5, 6), "real")], order, k=3, largest=largest)
     add("gather", [((3, 4), "real"), ((2, 5), "int")], lambda x, i: x[i], axis=0)
     add("gather", [((2, 3, 4), "real"), ((5,), "int")], lambda x, i: x[:, i], axis=1)
     add("one_hot", [((2, 5), "int")], lambda i: np.eye(3, dtype=np.float32)[i], depth=3, axis=2)

@@ -28,7 +28,7 @@ POSITIVE = ("log", "sqrt", "rsqrt", "pow")
 ONE_GRID = {
     *("max_pool_2d", "average_pool_2d", "reduce_max", "reduce_min", "maximum", "minimum", "reshape", "transpose"),
     *("concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile", "reverse", "gather", "select"),
-    *("resize_bilinear", "resize_nearest", "topk"),
+    *("resize_bilinear", "resize_nearest", "top_k"),
 }
 
 
@@ -231,7 +231,7 @@ def meaning(node: Node, xs: list) -> list[np.ndarray]:
         moves = (a["strides"], a["dilations"]) if op == "conv_3d" else (a["strides"],)
         y = (correlation if op == "conv_3d" else spread)(x, xs[1], *moves, a["padding"])
         y = act(y + (0 if xs[2] is None else xs[2]), a["activation"])
-    elif op == "topk":
+    elif op == "top_k":
         places = (-x if a["largest"] else x).argsort(-1, kind="stable")[..., : a["k"]]
         return [np.take_along_axis(x, places, -1), places.astype(np.int32)]
     elif op == "softmax":
@@ -361,7 +361,7 @@ def inputs_and_attrs(op: str, m: Maker) -> tuple[list, list, dict]:
             attrs["padding"] = pads = tuple((low, min(high, 1)) if q > 1 else (0, 0) for (low, high), q in zip(pads, k))
             sizes = tuple((v - 1) * t + q - sum(p) for v, t, q, p in zip(x.shape[1:4], s, k, pads))
         return [x, w, m.bias(out, x, w)], [(x.shape[0], *sizes, out)], attrs
-    if op == "topk":
+    if op == "top_k":
         x = m.tensor(*shape())
         k = n(1, x.shape[-1] + 1)
         return [x], [(*x.shape[:-1], k)] * 2, {"k": k, "largest": bool(n(0, 2))}
@@ -512,7 +512,7 @@ def result_tensor(op, kind, first, y, shape, i) -> Tensor:
         return Tensor(name, shape, np.int32) if op != "cast" else Tensor(name, shape, np.float32)
     if op == "dequantize":
         return Tensor(name, shape, np.float32)
-    if op == "topk" and i == 1:
+    if op == "top_k" and i == 1:
         return Tensor(name, shape, np.int32)
     if not is_quantized(kind):
         return Tensor(name, shape, np.dtype(NAMES[kind]))

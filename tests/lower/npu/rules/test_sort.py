@@ -25,7 +25,7 @@ F = {
 @pytest.mark.parametrize("name", F)
 @pytest.mark.parametrize("x", [TIES, normal(2, 6)], ids=["ties", "normal"])
 def test_one_node_sorts(name, x):
-    assert count(same(F[name], x, exact=True))["topk"] == 1
+    assert count(same(F[name], x, exact=True))["top_k"] == 1
 
 
 def test_other_kinds():
