@@ -23,7 +23,8 @@ REDUCE = (
 )  # fmt: skip
 MOVES = (
     "reshape", "transpose", "concatenation", "split", "slice", "strided_slice", "pad", "broadcast_to", "tile",
-    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin", "top_k",
+    "reverse", "gather", "one_hot", "select", "cumsum", "resize_bilinear", "resize_nearest", "argmax", "argmin",
+    "top_k",
 )  # fmt: skip
 PRODUCTS = (
     "conv_2d", "depthwise_conv_2d", "transpose_conv", "conv_3d", "transpose_conv_3d", "fully_connected", "batch_matmul",
