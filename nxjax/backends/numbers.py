@@ -28,47 +28,51 @@ class _Seen(NamedTuple):
     changing: frozenset[int]
 
 
-_seen: Final[dict[str, _Seen]] = {}
+# By the program with all its numbers as arguments, and how many these are: others of its arguments may look alike.
+_seen: Final[dict[tuple[str, int], _Seen]] = {}
 _lock: Final = Lock()
 
 
 def with_arguments(program: Program) -> tuple[Program, tuple[DeviceArray, ...]]:
     """``program`` with the numbers that have changed since it first came as leading arguments, and their values."""
-    whole, values = _lifted(program, lambda _: True)
-    if not values:
+    walk = _Walk(lambda _: True)
+    key = walk.outermost(program)[0].fingerprint, len(walk.numbers)
+    if not walk.numbers:
         return program, ()
-    numbers = tuple([x.numpy().tobytes() for x in values])
+    numbers = tuple(walk.numbers)
     with _lock:
-        first = _seen.pop(whole.fingerprint, None) or _Seen(numbers, frozenset())
+        first = _seen.pop(key, None) or _Seen(numbers, frozenset())
         changed = {i for i, (a, b) in enumerate(zip(numbers, first.numbers, strict=True)) if a != b}
-        seen = _seen[whole.fingerprint] = first._replace(changing=first.changing | changed)
+        seen = _seen[key] = first._replace(changing=first.changing | changed)
         if len(_seen) > _MOST:
             del _seen[next(iter(_seen))]
-    return _lifted(program, seen.changing.__contains__)
-
-
-def _lifted(program: Program, wanted: Callable[[int], bool]) -> tuple[Program, tuple[DeviceArray, ...]]:
-    """``program`` with numbers as leading arguments: those in loops and choices, counted in order, that are wanted."""
-    walk = _Walk(wanted)
-    made: list[tuple[Var, Array]] = []
-    equations: list[Equation] = []
-    for e in program.equations:
-        if e.op.name in HOLDERS:
-            e, found = lifted(e.replaced(e.inputs, e.outputs, map_programs(e.params, walk.visit)))
-            made += found
-        equations.append(e)
-    # What the program itself holds stays its own.
-    new = Program(
-        (*(v for v, _ in made), *program.inputs), equations, program.outputs, program.constvars, program.values
-    )
-    return new, tuple([cast(DeviceArray, x) for _, x in made])
+    return _Walk(seen.changing.__contains__).outermost(program)
 
 
 @final
 class _Walk:
+    """Numbers in loops and choices as arguments: those that are ``wanted``, counted in order.
+
+    Attributes:
+        numbers: the bytes of all.
+    """
+
     def __init__(self, wanted: Callable[[int], bool]) -> None:
         self.wanted = wanted
-        self.count = 0
+        self.numbers: list[bytes] = []
+
+    def outermost(self, program: Program) -> tuple[Program, tuple[DeviceArray, ...]]:
+        """``program`` with wanted numbers as leading arguments, and their values. Its own numbers stay."""
+        made: list[tuple[Var, Array]] = []
+        equations: list[Equation] = []
+        for e in program.equations:
+            if e.op.name in HOLDERS:
+                e, found = lifted(e.replaced(e.inputs, e.outputs, map_programs(e.params, self.visit)))
+                made += found
+            equations.append(e)
+        inputs = (*(v for v, _ in made), *program.inputs)
+        new = Program(inputs, equations, program.outputs, program.constvars, program.values, program.name)
+        return new, tuple([cast(DeviceArray, x) for _, x in made])
 
     def visit(self, program: Program) -> Program:
         """``program`` with its wanted numbers as consts."""
@@ -88,8 +92,8 @@ class _Walk:
     def _atom(self, a: Atom, made: list[tuple[Var, Array]]) -> Atom:
         if not isinstance(a, Literal) or a.type.dtype not in dtypes.NUMBER:
             return a
-        self.count += 1
-        if not self.wanted(self.count - 1):
+        self.numbers.append(a.value.numpy().tobytes())  # pyright: ignore[reportAttributeAccessIssue]
+        if not self.wanted(len(self.numbers) - 1):
             return a
         v = Var(a.type)
         made.append((v, a.value))

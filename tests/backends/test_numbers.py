@@ -67,3 +67,12 @@ def test_the_same_program_is_compiled_once(compiled):
     for _ in range(3):
         nx.lax.scan(lambda c, _: (c * 0.875 - 0.375, None), jnp.asarray(X), None, length=5)
     assert len(compiled) == 1
+
+
+def test_an_argument_is_no_number_of_another_program(compiled):
+    x, z = jnp.asarray(X), jnp.float32(0.375)
+    for s, t in ((z, 0.625), (0.375, 0.625), (0.125, z), (0.5, 0.25), (z, z)):
+        y = nx.lax.scan(lambda c, _, s=s, t=t: (c * s - t, None), x, None, length=2)[0]
+        np.testing.assert_allclose(
+            np.asarray(y), (X * np.float32(s) - np.float32(t)) * np.float32(s) - np.float32(t), 1e-5
+        )
