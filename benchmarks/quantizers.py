@@ -3,6 +3,8 @@
 Each quantizer gets the float network and the same calibration samples, and is asked for 8-bit weights and activations
 with its own defaults. Its results are compared with those of the float network on the test data. What is not installed
 is left out, and said. ``python -m benchmarks quantizers``: it takes minutes, and is asked for by name only.
+
+The last networks are `unseen`: nothing was tuned on them.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 
 from benchmarks.models import runners
 from benchmarks.models.pretrained import PRETRAINED, Pretrained, Runner
+from benchmarks.models.unseen import UNSEEN
 from benchmarks.runner import Figure
 
 # The networks whose files are float.
@@ -30,10 +33,10 @@ Calls = Sequence[tuple[Any, ...]]
 
 def figures() -> list[Figure]:
     """A figure for each network that is installed; the names of others can be given in NXJAX_QUANTIZERS."""
-    names = os.environ.get("NXJAX_QUANTIZERS", ",".join(NETWORKS)).split(",")
+    names = os.environ.get("NXJAX_QUANTIZERS", ",".join((*NETWORKS, *UNSEEN))).split(",")
     found: list[Figure] = []
     for name in names:
-        network = PRETRAINED[name]
+        network = (PRETRAINED | UNSEEN)[name]
         if network.missing():
             print(f"{name}: left out, not installed: {', '.join(network.missing())}", flush=True)
             continue

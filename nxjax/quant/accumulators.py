@@ -64,6 +64,11 @@ def holds(dtype: DType, depth: int) -> bool:
     return depth * _farthest(dtype) ** 2 < 2 ** SUM_BITS[dtype]
 
 
+def holds_weighted(dtype: DType, depth: int) -> bool:
+    """Whether sums of ``depth`` products with stored weights fit their accumulators, with some scale of the weights."""
+    return 2 * depth <= (2 ** SUM_BITS[dtype] - 1) // SHARE // _farthest(dtype)
+
+
 def holds_sum(dtype: DType, count: int) -> bool:
     """Whether sums of ``count`` stored activations fit 32 bits, which sums and means have in every dtype."""
     return count * _farthest(dtype) < 2**31

@@ -10,9 +10,9 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
-from nxjax.quant import results
+from nxjax.quant import bias, results
 from nxjax.quant.observe import Histograms, Ranges, Statistics
-from nxjax.quant.observers import Observer, Range, as_observer
+from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, Scheme, as_policy
@@ -23,9 +23,11 @@ from nxjax.transforms.jit import jit
 # Data of so many bytes are kept for a second pass, where an observer can do with a part of them.
 KEPT: Final = 1 << 28
 # Results are measured on so many batches.
-MEASURED: Final = 16
-# Ranges stay whole where that is better by more than so many dB.
+MEASURED: Final = 8
+# Other ranges and corrections of biases have to make the layers better by more than so many dB.
 CLEARLY: Final = 0.2
+# Results of so many dB are good enough: nothing further is tried.
+ENOUGH: Final = 30.0
 
 
 def calibrate(
@@ -62,13 +64,19 @@ def calibrate(
 
 @final
 class Calibrated(Shown):
-    """Ranges by site, the number of batches, what each site's value is computed from (`QuantPlan.origins`), and the
-    arguments of some batches to measure results with."""
+    """Ranges by site, corrections of biases by layer, the number of batches, what each site's value is computed from
+    (`QuantPlan.origins`), and the arguments of some batches to measure results with."""
 
     def __init__(
-        self, ranges: dict[str, Range], batches: int, origins: dict[str, int], measured: list[tuple[Any, ...]]
+        self,
+        ranges: dict[str, Range],
+        corrections: dict[str, NDArray],
+        batches: int,
+        origins: dict[str, int],
+        measured: list[tuple[Any, ...]],
     ) -> None:
         self.ranges = ranges
+        self.corrections = corrections
         self.batches = batches
         self.origins = origins
         self.measured = measured
@@ -81,8 +89,13 @@ def run(
     observer: Any,
     params: Sequence[int] | int | None,
     progress: bool | None,
+    correct: bool = False,
 ) -> Calibrated:
-    """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms."""
+    """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms.
+
+    With ``correct``, corrections of biases too, and with the observer "by-data" the ranges with which the layers are
+    best; each more pass is made only while the worst result has less than `ENOUGH` dB.
+    """
     chosen = as_observer(observer)
     batches: dict[str, list[Range]] = {}
     kept: list[Any] = []
@@ -111,16 +124,47 @@ def run(
         )
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     results.check_ranges(whole, sources)
-    spans = whole
+    candidates = [whole]
     cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest}
     if chosen.histogram and cut:
-        spans = _histogram_pass(fun, policy, kept, chosen, params, progress, whole, cut)
-    measured = [_fitting(fun, batch) for batch in kept[:MEASURED]]
-    if chosen.fewest and spans != whole:
-        # Whether what lies far out matters, the results tell.
-        by_whole, by_cut = (results.of_results(fun, policy, params, r, measured) for r in (whole, spans))
-        spans = whole if by_whole and min(by_whole) > min(by_cut) + CLEARLY else spans
-    return Calibrated(spans, n, origins, measured)
+        observers = (chosen, MSE()) if chosen.fewest else (chosen,)
+        counts = _histograms(fun, policy, kept, params, progress, whole, cut)
+        # What the observer itself would take comes first.
+        candidates[:0] = [_cut(whole, counts, cut, each) for each in observers]
+        candidates = candidates if chosen.fewest else candidates[:1]
+    # From all of the data alike, which may be in some order.
+    measured = [_fitting(fun, batch) for batch in kept[:: -(-len(kept) // MEASURED)]]
+    spans, corrections = candidates[0], dict[str, NDArray]()
+    if spans and (correct or len(candidates) > 1):
+        spans, corrections = _best(fun, policy, params, candidates, measured, correct)
+    return Calibrated(spans, corrections, n, origins, measured)
+
+
+def _best(
+    fun: Callable[..., Any],
+    policy: Policy,
+    params: Sequence[int] | int | None,
+    candidates: Sequence[dict[str, Range]],
+    measured: Sequence[tuple[Any, ...]],
+    correct: bool,
+) -> tuple[dict[str, Range], dict[str, NDArray]]:
+    """The ranges and corrections with which the layers are best; of those that are as good, the first."""
+    best, most = (candidates[0], dict[str, NDArray]()), -np.inf
+    tried: list[dict[str, Range]] = []
+    for ranges in candidates:
+        if ranges in tried:
+            continue
+        tried.append(ranges)
+        for corrected in (False, True) if correct else (False,):
+            shifts = bias.corrections(fun, policy, params, ranges, measured) if corrected else {}
+            if corrected and not shifts:
+                continue
+            found = results.quality(fun, policy, params, ranges, shifts, measured)
+            if found.layers > most + (CLEARLY if tried[1:] or corrected else 0.0):
+                best, most = (ranges, shifts), found.layers
+                if found.worst >= ENOUGH:
+                    return best
+    return best
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:
@@ -256,22 +300,26 @@ def _checked(site: str, observer: Observer, span: Range) -> Range:
     return low, high
 
 
-def _histogram_pass(
+def _histograms(
     fun: Callable[..., Any],
     policy: Policy,
     data: Sequence[Any],
-    observer: Observer,
     params: Sequence[int] | int | None,
     progress: bool | None,
     spans: dict[str, Range],
     cut: set[str],
-) -> dict[str, Range]:
+) -> dict[str, NDArray]:
     counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {})
-    totals: dict[str, Any] = {}
+    totals: dict[str, NDArray] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():
             # Summed in float64: a float32 count stops growing at 2^24.
             totals[site] = totals.get(site, 0) + np.asarray(counts, np.float64)
+    return totals
+
+
+def _cut(spans: dict[str, Range], totals: Mapping[str, NDArray], cut: set[str], observer: Observer) -> dict[str, Range]:
+    """The ranges that ``observer`` makes of those of ``cut``."""
     return {
         site: _checked(site, observer, observer.clipped(span, totals[site])) if site in cut else span
         for site, span in spans.items()

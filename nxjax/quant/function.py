@@ -17,6 +17,7 @@ from nxjax.quant.planned import PlannedCall, is_tree
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
+from nxjax.quant.walk import Corrections
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
@@ -33,6 +34,7 @@ class Quantized:
         ranges: (least, greatest) of each value on a grid, by site.
         params: positions of the arguments with weights; None for all arguments that are trees.
         state: position of the argument that is a state, or None.
+        corrections: what is added to the bias of each integer product, per channel, by layer.
 
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
@@ -50,12 +52,14 @@ class Quantized:
         params: Sequence[int] | int | None,
         origins: Mapping[str, int] | None = None,
         state: int | None = None,
+        corrections: Corrections | None = None,
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
         self.ranges = {site: _span(site, span) for site, span in ranges.items()}
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         self.state = state
+        self.corrections = {layer: np.asarray(x, np.float32) for layer, x in (corrections or {}).items()}
         functools.update_wrapper(self, fun, updated=())
         # What the values of calibration were computed from; nothing is known of ranges that a user gives.
         self._origins = dict(origins or {})
@@ -64,7 +68,7 @@ class Quantized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         call = self.traced(*args, **kwargs)
-        return call.quantized(self.plan(call), self.ranges)
+        return call.quantized(self.plan(call), self.ranges, self.corrections)
 
     def traced(self, *args: Any, **kwargs: Any) -> PlannedCall:
         """One call of the float function, traced."""
@@ -107,7 +111,8 @@ class Quantized:
         call = self.traced(*args, **kwargs)
         plan = self.plan(call)
         given = dict(zip(plan.program.inputs, call.values, strict=True))
-        known = Known(plan, given.__getitem__, call.beside(plan, self.ranges))
+        beside = call.beside(plan, self.ranges, self.corrections)
+        known = Known(plan, given.__getitem__, beside, self.corrections)
         leaves = [_stored(known, v, x) if w else x for v, x, w in _parameters(call, plan)]
         new, _ = tree.unflatten(call.in_tree, leaves)
         holding = [a for a in new if any(isinstance(x, QArray) for x in leaves_of((a,), {})[0])]
@@ -164,6 +169,8 @@ def quantize(
     observer: str | Callable[..., Any] = "by-data",
     params: Sequence[int] | int | None = None,
     ranges: Mapping[str, Range] | None = None,
+    corrections: Mapping[str, Any] | None = None,
+    bias_correction: bool = True,
     metric: Callable[[Callable[..., Any]], float] | None = None,
     budget: float | None = None,
     state: int | None = None,
@@ -185,6 +192,9 @@ def quantize(
         observer: "by-data", "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
         params: positions of the arguments with weights; by default those that are trees (dicts, lists, modules).
         ranges: ranges by site from an earlier calibration, instead of ``calibrate``.
+        corrections: corrections of biases by layer from an earlier calibration, beside ``ranges``.
+        bias_correction: measure how far each integer product is off on average, and take it from its bias, where that
+            makes the results on the calibration data better.
         metric: for "auto": a figure of a function on data of yours, the greater, the better.
         budget: for "auto": how much of ``metric`` may be lost, 0.005 by default; without a metric the signal-to-noise
             ratio of the results on the calibration data to reach in dB, 20 by default.
@@ -221,20 +231,21 @@ def quantize(
         return _of_step(fun, as_policy(policy), calibrate, observer, params, ranges, steps.place_of(state), progress)
     if isinstance(policy, str) and policy == "auto":
         data = list(() if calibrate is None else calibration.iterable(calibrate))
-        make = lambda answered, found: Quantized(fun, answered, found, params)
+        make = lambda found: Quantized(fun, found.policy, found.ranges, params, corrections=found.corrections)
         choose = automatic.policy_for(
-            fun, data, make, metric=metric, budget=budget, observer=observer, params=params, progress=progress
-        )
-        return Quantized(fun, *choose, params)
+            fun, data, make, metric=metric, budget=budget, observer=observer, params=params, progress=progress,
+            correct=bias_correction,
+        )  # fmt: skip
+        return Quantized(fun, choose.policy, choose.ranges, params, corrections=choose.corrections)
     if metric is not None or budget is not None:
         raise ParameterError("quantize: metric and budget", got=policy, expected='the policy "auto"')
     answered = as_policy(policy)
     if calibrate is None:
-        return Quantized(fun, answered, dict(ranges or {}), params)
-    found = calibration.run(fun, answered, calibrate, observer, params, progress)
+        return Quantized(fun, answered, dict(ranges or {}), params, corrections=corrections)
+    found = calibration.run(fun, answered, calibrate, observer, params, progress, bias_correction)
     if found.ranges:
-        results.warn_if_poor(fun, answered, params, found.ranges, found.measured[:1])
-    return Quantized(fun, answered, found.ranges, params, found.origins)
+        results.warn_if_poor(fun, answered, params, found.ranges, found.corrections, found.measured[:1])
+    return Quantized(fun, answered, found.ranges, params, found.origins, corrections=found.corrections)
 
 
 def _of_step(
@@ -259,5 +270,5 @@ def _of_step(
     call = PlannedCall(step, carried.first, {}, params)
     spans = steps.tied(call, policy, found.ranges, carried, place) if found.ranges else found.ranges
     if spans:
-        results.warn_if_poor(step, policy, params, spans, found.measured[:1])
+        results.warn_if_poor(step, policy, params, spans, {}, found.measured[:1])
     return Quantized(step, policy, spans, params, found.origins, place)

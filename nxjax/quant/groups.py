@@ -33,6 +33,10 @@ class Values(Protocol):
         """The float value."""
         ...
 
+    def correction(self, group: FusedGroup) -> Array | None:
+        """What is added to the bias of a product, per channel; None where nothing is."""
+        ...
+
 
 class GridWalk(Values, Protocol):
     """The interpreter on grids, as groups see it."""

@@ -177,5 +177,5 @@ def mixed_precision(
                 chosen.update(dict.fromkeys(fused[s.name]))
             left -= s.share
     mixed = Layered(base, chosen)
-    seen = calibration.run(fun, mixed, batches, observer, params, progress)
-    return Quantized(fun, mixed, seen.ranges, params, seen.origins)
+    seen = calibration.run(fun, mixed, batches, observer, params, progress, True)
+    return Quantized(fun, mixed, seen.ranges, params, seen.origins, corrections=seen.corrections)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError, Source
-from nxjax.ops.arithmetic import add
+from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise
 from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
@@ -39,7 +39,7 @@ from nxjax.quant.pointwise import (
     keeps_grid,
     match_pointwise,
 )
-from nxjax.quant.products import is_product, match_product
+from nxjax.quant.products import is_product, match_product, too_deep
 from nxjax.quant.scheme import Layered, Policy, Scheme, resolve_policy
 from nxjax.quant.spelled import magnitudes
 from nxjax.quant.subprograms import HOLDING, LOOPS
@@ -288,7 +288,14 @@ class _Planner:
             else:
                 plan.steps.append(e)
                 if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
-                    plan.left.append((e, "no integer form, or the policy leaves it in float"))
+                    scheme = resolve_policy(self.policy, e, plan.names)
+                    deep = scheme is not None and too_deep(e, scheme)
+                    plan.left.append((e, _TOO_DEEP if deep else _FLOAT))
+
+
+# Why equations stay float.
+_FLOAT: Final = "no integer form, or the policy leaves it in float"
+_TOO_DEEP: Final = "sums more elements than integer accumulators hold"
 
 
 def _alive(program: Program) -> Program:
@@ -421,9 +428,10 @@ class _Sites:
         self.plan = plan
         self.view = view
         self.on: dict[Var, DType] = {}
+        self.made: dict[Var, FusedGroup] = {}
 
     def find(self) -> None:
-        made: dict[Var, FusedGroup] = {}
+        made = self.made
         for step in self.plan.steps:
             if isinstance(step, FusedGroup) and step.scheme.integer:
                 self._group(step)
@@ -474,6 +482,8 @@ class _Sites:
             return SATURATED.get(group.function, everywhere) if group.dtype == dtypes.int8 else everywhere
         if isinstance(group, GridKeeping) and group.activations[0] is v:
             return self.plan.bounds.get(group.output, everywhere)
+        if isinstance(group, QuantBinary) and group.equations[0].op is mul:
+            return self._gated(group, v)
         if isinstance(group, QuantBinary) and group.equations[0].op in SHIFTS:
             other = self.view.other(group.equations[0], v)
             shift = None if other is None else self.view.number(other)
@@ -481,6 +491,13 @@ class _Sites:
                 low, high = group.clamp.low, group.clamp.high
                 return (-math.inf if low is None else low - shift, math.inf if high is None else high - shift)
         return everywhere
+
+    def _gated(self, group: FusedGroup, v: Var) -> tuple[float, float]:
+        """x * clip(x + 3, 0, 6), a hard_swish in pieces, is 0 below -3."""
+        gate = self.made.get(other) if isinstance(other := self.view.other(group.equations[0], v), Var) else None
+        if not isinstance(gate, QuantBinary) or gate.clamp.low != 0 or v not in gate.activations:
+            return -math.inf, math.inf
+        return self._saturates(gate, v)[0], math.inf
 
     def _partly(self, v: Var) -> None:
         """Mark ``v`` if all who read it choose among its elements, or go on one by one to someone who does."""

@@ -13,7 +13,7 @@ from nxjax.quant.observe import Stat, Statistics, StatisticsTrace
 from nxjax.quant.plan import QuantPlan, check_inputs, make_plan, named_policy
 from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Beside, Quantizer, Range
+from nxjax.quant.walk import Beside, Corrections, Quantizer, Range
 from nxjax.trace import tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array
@@ -67,9 +67,10 @@ class PlannedCall:
         pairs = zip(plan.program.inputs, self.leaves, strict=True)
         return {v: StoredWeight(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if isinstance(x, QArray)}
 
-    def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Any:
+    def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range], corrections: Corrections) -> Any:
         """The results, computed on grids."""
-        return tree.unflatten(self.out_tree, Quantizer(plan, ranges, self.stored(plan)).run(self.values))
+        walk = Quantizer(plan, ranges, self.stored(plan), corrections=corrections)
+        return tree.unflatten(self.out_tree, walk.run(self.values))
 
     def quantized_as_named(self, grid_of: Callable[[QArray], Grid | None]) -> Any:
         """The results, with integers where the program names the grids of what an op reads and makes.
@@ -82,11 +83,11 @@ class PlannedCall:
         plan = make_plan(self.program, self.weights, named_policy(self.program, self.weights, grids))
         return tree.unflatten(self.out_tree, Quantizer(plan, None, self.stored(plan), grids).run(self.values))
 
-    def beside(self, plan: QuantPlan, ranges: Mapping[str, Range]) -> Beside:
+    def beside(self, plan: QuantPlan, ranges: Mapping[str, Range], corrections: Corrections) -> Beside:
         """The grids of operand and result of each product with weights; nothing is computed."""
         found: Beside = {}
         stored = self.stored(plan)
-        walked = lambda *xs: Quantizer(plan, ranges, stored, beside=found).run(xs)
+        walked = lambda *xs: Quantizer(plan, ranges, stored, beside=found, corrections=corrections).run(xs)
         stage(walked, [x.type for x in self.values], plan.program.name)
         return found
 

@@ -6,6 +6,7 @@ bias, and a relu-like function into the clamp.
 
 from __future__ import annotations
 
+import builtins
 import math
 from abc import abstractmethod
 from collections.abc import Callable
@@ -16,15 +17,16 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import add, div, max, min, mul, neg
+from nxjax.ops.arithmetic import add, div, max, min, mul, neg, sub
 from nxjax.ops.base import Contraction, constant, like
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dot import dot_general, free
 from nxjax.ops.fake_quantize import quantize_rows, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
+from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
-from nxjax.quant.accumulators import fitting, holds, product_size, saturated
+from nxjax.quant.accumulators import fitting, holds, holds_weighted, product_size, saturated
 from nxjax.quant.groups import FusedClamp, FusedGroup, GridWalk, Values
 from nxjax.quant.scheme import Scheme
 from nxjax.quant.view import WeightView
@@ -75,6 +77,7 @@ class Weighted(Storing):
         w, b = self._folded(walk, w, shape)
         scheme = self.scheme
         if scheme.integer:
+            b = self._corrected(walk, b)
             x, x_grid = walk.on_grid(self.activations[0], self.dtype)
             y_grid = walk.result_grid(self.output, self.dtype)
             scale = self.scale_of(walk, w)
@@ -103,8 +106,33 @@ class Weighted(Storing):
         scale = self._scale(w)
         if grids is not None:
             _, b = self._folded(values, w, self._shape)
-            scale, _ = self.fitting(w, scale, b, *grids)
+            scale, _ = self.fitting(w, scale, self._corrected(values, b), *grids)
         return scale.numpy()
+
+    def mean_error(self, walk: GridWalk, exact: Values) -> tuple[Array, Array]:
+        """How much the product on grids is above the float one, per channel: the mean, and the square of its error.
+
+        Args:
+            walk: on grids, as far as the group's operands.
+            exact: in float.
+        """
+        assert self.scheme.weights is not None
+        w, _ = self._folded(walk, walk.value(self.weight), self._shape)
+        x, _ = walk.on_grid(self.activations[0], self.dtype)
+        rounded = quantize_weight(w, self.scale_of(walk, w), dtype=self.scheme.weights)
+        error = sub(self.plain(x, rounded), self.plain(exact.value(self.activations[0]), w))
+        axes = tuple(a for a in range(error.ndim) if a not in self.channels)
+        count = builtins.max(math.prod(error.shape[a] for a in axes), 1)
+        over = lambda x, n: mul(reduce_sum(x, axes=axes), constant(1 / n, dtypes.float32, self._shape))
+        mean = over(error, count)
+        rest = sub(error, broadcast_in_dim(mean, shape=error.shape, broadcast_dimensions=self.channels))
+        # Of one row alone nothing is known: as if it were 0.
+        return mean, over(mul(rest, rest), count * builtins.max(count - 1, 1))
+
+    def _corrected(self, values: Values, b: Array | None) -> Array | None:
+        """The bias with the correction that calibration found."""
+        shift = values.correction(self)
+        return b if shift is None else shift if b is None else add(b, shift)
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -391,7 +419,22 @@ def match_epilogue(
 def match_product(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:
     """The group that begins with ``e``, if it is a product that the scheme covers."""
     match = _MATCHES.get(e.op.name)
-    return None if match is None else match(view, e, scheme)
+    return None if match is None or too_deep(e, scheme) else match(view, e, scheme)
+
+
+def too_deep(e: Equation, scheme: Scheme) -> bool:
+    """Whether a product sums more elements than integer accumulators hold with any scale of its weights."""
+    return is_product(e) and scheme.integer and not holds_weighted(scheme.activations or dtypes.int8, _depth(e))
+
+
+def _depth(e: Equation) -> int:
+    """How many products each element of a contraction sums."""
+    x, w = (a.type for a in e.inputs[:2])
+    if e.op is dot_general:
+        return math.prod(x.shape[i] for i in e.params["dimension_numbers"][0][0])
+    if e.op is conv_general_dilated:
+        return w.size // builtins.max(w.shape[e.params["dimension_numbers"].rhs_spec[0]], 1)
+    return 0
 
 
 def _match_conv(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | None:

@@ -12,12 +12,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from nxjax.errors import Source
+from nxjax.ops.arithmetic import div, sub
+from nxjax.ops.base import constant, like
+from nxjax.ops.compare import eq
+from nxjax.ops.rounding import is_finite
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Quantizer, Range
+from nxjax.quant.walk import Corrections, Quantizer, Range
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
 from nxjax.trace.program import Var
@@ -29,6 +35,9 @@ POOR: Final = 10.0
 NOTHING: Final = 1e-20
 # How many layers a warning names.
 NAMED: Final = 3
+# A layer of so many dB is as good as exact.
+EXACT: Final = 60.0
+NDArray = np.ndarray[Any, Any]
 
 
 def sqnr(signal: float, noise: float) -> float:
@@ -45,6 +54,7 @@ def of_results(
     policy: Policy,
     params: Sequence[int] | int | None,
     ranges: Mapping[str, Range],
+    corrections: Corrections,
     batches: Sequence[tuple[Any, ...]],
 ) -> list[float]:
     """dB of each float result over ``batches``."""
@@ -52,7 +62,7 @@ def of_results(
     def both(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
         plan = call.plan(policy, "quantize", bool(ranges))
-        return call.observed(plan, Ranges())[0], call.quantized(plan, ranges)
+        return call.observed(plan, Ranges())[0], call.quantized(plan, ranges, corrections)
 
     run = jit(both)
     totals: list[list[float]] = []
@@ -69,6 +79,49 @@ def of_results(
             total[0] += float(np.sum(x[real] ** 2))
             total[1] += float(np.sum((q[real] - x[real]) ** 2))
     return [sqnr(*total) for total in totals]
+
+
+class Quality(NamedTuple):
+    """How good a quantized function is.
+
+    Attributes:
+        worst: dB of its worst result.
+        layers: the mean over all layers of each one's dB. Steadier than the results, which a few elements decide.
+    """
+
+    worst: float
+    layers: float
+
+
+def quality(
+    fun: Callable[..., Any],
+    policy: Policy,
+    params: Sequence[int] | int | None,
+    ranges: Mapping[str, Range],
+    corrections: Corrections,
+    batches: Sequence[tuple[Any, ...]],
+) -> Quality:
+    """Of results and layers over ``batches``."""
+
+    def powers(*args: Any) -> Any:
+        call = PlannedCall(fun, args, {}, params)
+        plan = call.plan(policy, "quantize", bool(ranges))
+        walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
+        plain = StatisticsTrace(plan, Ranges())
+        ends = list(zip(plain.run(call.values), walk.run(call.values), strict=True))
+        values = [(plain.env[g.output], walk.env[g.output]) for g in plan.groups() if not g.moves]
+        # Infinities that are results say nothing about steps.
+        real = lambda x, y: (select_n(is_finite(x), like(x, 0), x), select_n(is_finite(x), like(y, 0), y))
+        return [[power(*real(x, q)) for x, q in pairs if x.dtype == dtypes.float32] for pairs in (ends, values)]
+
+    run = jit(powers)
+    totals: list[list[NDArray]] = [[], []]
+    for args in batches:
+        for total, found in zip(totals, run(*args), strict=True):
+            total.append(np.asarray([[float(s), float(n)] for s, n in found], np.float64).reshape(-1, 2))
+    ends, values = ([sqnr(*pair) for pair in np.sum(total, 0)] for total in totals)
+    every = [min(db, EXACT) for db in (*ends, *values)]
+    return Quality(min(ends, default=np.inf), float(np.mean(every)) if every else np.inf)
 
 
 class Layer(NamedTuple):
@@ -89,6 +142,7 @@ def by_layer(
     policy: Policy,
     params: Sequence[int] | int | None,
     ranges: Mapping[str, Range],
+    corrections: Corrections,
     args: tuple[Any, ...],
 ) -> list[Layer]:
     """Where noise comes in, of one batch, in program order; nothing of inner programs."""
@@ -98,14 +152,11 @@ def by_layer(
         call = PlannedCall(fun, args, {}, params)
         plan = call.plan(policy, "quantize")
         plans[:] = [plan]
-        walk = Quantizer(plan, ranges, call.stored(plan))
+        walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
         walk.run(call.values)
         plain = StatisticsTrace(plan, Ranges())
         plain.run(call.values)
         return [power(plain.env[v], walk.env[v]) for v in _values(plan)]
-
-    def power(x: Array, q: Array) -> Any:
-        return (x * x).sum(), ((q - x) * (q - x)).sum()
 
     found = jit(both)(*args)
     (plan,) = plans
@@ -120,6 +171,18 @@ def by_layer(
     return layers
 
 
+def power(x: Array, q: Array) -> tuple[Array, Array]:
+    """Of a value and of the noise in it, in units of its largest element: squares of large numbers overflow."""
+    if not x.size:
+        return constant(0, dtypes.float32), constant(0, dtypes.float32)
+    peak = abs(x).max()
+    unit = broadcast_in_dim(
+        select_n(eq(peak, like(peak, 0)), peak, like(peak, 1)), shape=x.shape, broadcast_dimensions=()
+    )
+    x, error = div(x, unit), div(sub(q, x), unit)
+    return (x * x).sum(), (error * error).sum()
+
+
 def _values(plan: QuantPlan) -> list[Var]:
     """The results of groups."""
     return [step.output for step in plan.steps if isinstance(step, FusedGroup)]
@@ -130,14 +193,14 @@ def warn_if_poor(
     policy: Policy,
     params: Sequence[int] | int | None,
     ranges: Mapping[str, Range],
+    corrections: Corrections,
     batches: Sequence[tuple[Any, ...]],
-    found: Sequence[float] | None = None,
 ) -> None:
     """A warning with the layers that lose most, if a result is poor."""
-    found = of_results(fun, policy, params, ranges, batches) if found is None else found
+    found = of_results(fun, policy, params, ranges, corrections, batches)
     if not found or min(found) >= POOR:
         return
-    layers = by_layer(fun, policy, params, ranges, batches[0])
+    layers = by_layer(fun, policy, params, ranges, corrections, batches[0])
     worst = sorted(layers, key=lambda layer: layer.after - min(layer.before, 40.0))[:NAMED]
     told = ", ".join(f"{n.name} ({n.after:.0f} dB{f', {n.source}' if n.source else ''})" for n in worst)
     place = f"result {int(np.argmin(found))} has" if len(found) > 1 else "the result has"

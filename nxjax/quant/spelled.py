@@ -9,7 +9,7 @@ A hard_swish in pieces stays so: Edge TPUs have the pieces only.
 from __future__ import annotations
 
 import builtins
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.ops.arithmetic import add, div, integer_pow, max, mul, pow, sqrt, square
 from nxjax.ops.base import Elementwise
 from nxjax.ops.composite_activation import gelu, softplus
-from nxjax.ops.elementary import logistic, tanh
+from nxjax.ops.elementary import log, logistic, tanh
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.quant.view import WeightView
@@ -177,11 +177,13 @@ _ON_THE_WAY: Final[frozenset[Op]] = frozenset((add, reduce_sum, mul, div, max, r
 
 _SCALING: Final[frozenset[Op]] = frozenset((mul, div))
 _EITHER: Final[frozenset[Op]] = frozenset((mul,))
-_ROOTS: Final[frozenset[Op]] = frozenset((sqrt,))
+_ROOTS: Final[frozenset[Op]] = frozenset((sqrt, log))
 
 
 def magnitudes(program: Program, view: WeightView) -> set[Equation]:
-    """The equations of every sqrt(a * a + b * b): squares have twice the decibels of the values, and 8 bits have not.
+    """The equations of every sqrt(a * a + b * b), and of log(a * a + b * b), the decibels of a spectrum.
+
+    Squares have twice the decibels of the values, and 8 bits have not.
 
     >>> from nxjax.trace.stage import stage
     >>> p = stage(lambda x, y: [jnp.sqrt(x * x + y * y)], [jnp.ones(2).type, jnp.ones(2).type], "f")
@@ -193,7 +195,19 @@ def magnitudes(program: Program, view: WeightView) -> set[Equation]:
         if e.op in _ROOTS and not view.is_weight(e.inputs[0]):
             path = _squares(view, e.inputs[0])
             found |= {e, *path} if path else set()
+    for e in [e for e in found if is_square(view, e)]:
+        # The square of a root: what lies between only moves.
+        moved = list(_moved(view, e.inputs[0]))
+        if moved and view.producer.get(moved[-1].inputs[0]) in found:  # pyright: ignore[reportArgumentType]
+            found.update(moved)
     return found
+
+
+def _moved(view: WeightView, a: Atom) -> Iterator[Equation]:
+    """The equations that only move what becomes ``a``."""
+    while (e := view.made_by(a, "transpose", "reshape", "slice")) is not None:
+        yield e
+        a = e.inputs[0]
 
 
 def _squares(view: WeightView, a: Atom) -> set[Equation] | None:

@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.quant.groups import FusedGroup, Values
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.subprograms import InnerOperand, inner_operands
-from nxjax.quant.walk import Beside, reshaped_blocks
+from nxjax.quant.walk import Beside, Corrections, reshaped_blocks
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -29,10 +29,13 @@ Storage = tuple[NDArray, DType]
 class Known(Values):
     """The values in a plan that are given, and what is made of them alone: biases, on which scales may depend."""
 
-    def __init__(self, plan: QuantPlan, given: Callable[[Var], Array], beside: Beside) -> None:
+    def __init__(
+        self, plan: QuantPlan, given: Callable[[Var], Array], beside: Beside, corrections: Corrections
+    ) -> None:
         self.plan = plan
         self.given = given
         self.beside = beside
+        self.corrections = corrections
         self._made = dict(zip(plan.program.constvars, plan.program.values, strict=True))
         self._producer = {v: e for e in plan.program.equations for v in e.outputs}
 
@@ -47,6 +50,10 @@ class Known(Values):
                 y = e.op(*map(self.value, e.inputs), **e.params)
                 self._made.update(zip(e.outputs, y if e.op.multi else (y,), strict=True))
         return self._made[a]
+
+    def correction(self, group: FusedGroup) -> Array | None:
+        found = self.corrections.get(self.plan.layer(group))
+        return None if found is None else wrap(found)
 
 
 def weight_storage(known: Known, v: Var, w: NDArray) -> Storage | None:
@@ -118,7 +125,7 @@ def _within(known: Known, step: Inner, plan: QuantPlan, hands: Sequence[InnerOpe
         x = known.value(step.equation.inputs[h.operand])
         return wrap(x.numpy()[turn]) if h.stepped else x
 
-    return Known(plan, given, known.beside)
+    return Known(plan, given, known.beside, known.corrections)
 
 
 def _is_read(plan: QuantPlan, v: Var) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from nxjax.quant.pointwise import GridKeeping
 from nxjax.quant.subprograms import LOOPS, InnerOperand, inner_operands, rebuild_call
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
@@ -33,7 +34,10 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
 from nxjax.transforms.control.loop import LoopParams
 
+NDArray = np.ndarray[Any, Any]
 Range = tuple[float, float]
+# What is added to the biases of products, per channel, by layer.
+Corrections = Mapping[str, NDArray]
 Beside = dict[FusedGroup, tuple[Grid, Grid]]
 
 
@@ -46,6 +50,10 @@ class Walker(ABC):
 
     def value(self, a: Atom) -> Array:
         return self.env[a] if isinstance(a, Var) else a.value
+
+    def correction(self, group: FusedGroup) -> Array | None:
+        """What is added to the bias of a product."""
+        return None
 
     def run(self, args: Sequence[Array]) -> list[Array]:
         """The program's results."""
@@ -87,7 +95,6 @@ class Walker(ABC):
         """An equation that holds programs."""
 
 
-@final
 class Quantizer(Walker):
     """Computes groups on grids: those that `quantize_dequantize` names in the program, else those of ranges by site.
 
@@ -102,8 +109,10 @@ class Quantizer(Walker):
         grids: Mapping[Var, Grid] | None = None,
         wanted: Mapping[Var, Grid] | None = None,
         beside: Beside | None = None,
+        corrections: Corrections | None = None,
     ) -> None:
         super().__init__(plan)
+        self.corrections = dict(corrections or {})
         # The grids around each product with weights, of inner plans too.
         self.beside: Beside = {} if beside is None else beside
         self.ranges = ranges
@@ -127,6 +136,10 @@ class Quantizer(Walker):
             self.grids[group.output] = grid
             if isinstance(group, Storing):
                 self.beside[group] = self.on_grid(group.activations[0], group.dtype)[1], grid
+
+    def correction(self, group: FusedGroup) -> Array | None:
+        found = self.corrections.get(self.plan.layer(group))
+        return None if found is None else wrap(found)
 
     def _named(self, group: FusedGroup) -> bool:
         """Whether the program names every grid of the group."""

@@ -1,0 +1,83 @@
+"""Bias correction: what quantization adds to the mean of a product's result, measured on calibration data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+
+from nxjax.ops.arithmetic import neg
+from nxjax.quant.groups import FusedGroup, Values
+from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.products import Weighted
+from nxjax.quant.scheme import Policy
+from nxjax.quant.walk import NDArray, Quantizer, Range
+from nxjax.trace.core import Array
+from nxjax.transforms.jit import jit
+
+
+def corrections(
+    fun: Callable[..., Any],
+    policy: Policy,
+    params: Sequence[int] | int | None,
+    ranges: Mapping[str, Range],
+    batches: Sequence[tuple[Any, ...]],
+) -> dict[str, NDArray]:
+    """What to add to the bias of each integer product with weights, per channel; nothing for those of inner programs.
+
+    Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
+    section 4.2 and appendix D: the mean error of the product, on operands as the corrected layers before it make
+    them. One pass measures all layers, for each batch apart. A mean that differs from batch to batch is no bias: it
+    shrinks by the share of its square that its standard error explains.
+    """
+
+    def measured(*args: Any) -> dict[str, tuple[Array, Array]]:
+        call = PlannedCall(fun, args, {}, params)
+        plan = call.plan(policy, "quantize", bool(ranges))
+        exact = StatisticsTrace(plan, Ranges())
+        exact.run(call.values)
+        walk = _Correcting(exact, Quantizer(plan, ranges, call.stored(plan)))
+        walk.run(call.values)
+        return walk.found
+
+    run = jit(measured)
+    found: dict[str, list[tuple[NDArray, NDArray]]] = {}
+    for args in batches:
+        for name, (mean, spread) in run(*args).items():
+            found.setdefault(name, []).append((np.asarray(mean, np.float64), np.asarray(spread, np.float64)))
+    made = {name: -_certain(*map(np.stack, zip(*seen, strict=True))) for name, seen in found.items()}
+    return {name: b.astype(np.float32) for name, b in made.items() if np.isfinite(b).all() and b.any()}
+
+
+def _certain(means: NDArray, spreads: NDArray) -> NDArray:
+    """The mean of ``means`` [batches, ...], as far as it is certain; ``spreads`` are their own squared errors."""
+    n, mean = len(means), means.mean(0)
+    error = spreads.mean(0) / n
+    if n > 1:
+        error = np.maximum(error, means.var(0, ddof=1) / n)
+    return mean * np.maximum(0.0, 1.0 - error / np.maximum(mean**2, 1e-300))
+
+
+@final
+class _Correcting(Quantizer):
+    """Measures the error of each product before it is computed, and corrects it.
+
+    Attributes:
+        found: by layer, the mean error and the square of its standard error.
+    """
+
+    def __init__(self, exact: Values, walk: Quantizer) -> None:
+        super().__init__(walk.plan, walk.ranges, walk.stored)
+        self.exact = exact
+        self.found: dict[str, tuple[Array, Array]] = {}
+
+    def group(self, group: FusedGroup) -> None:
+        if isinstance(group, Weighted) and group.scheme.integer:
+            self.found[self.plan.layer(group)] = group.mean_error(self, self.exact)
+        super().group(group)
+
+    def correction(self, group: FusedGroup) -> Array | None:
+        found = self.found.get(self.plan.layer(group))
+        return None if found is None else neg(found[0])
