@@ -51,7 +51,7 @@ def test_a_correction_is_what_the_mean_is_off_by():
     assert found.shape == (8,) and found.dtype == np.float32
     f = lambda p, x: conv(x, p["c"]) + p["b"]
     grids = {k: v for k, v in q.ranges.items() if k.startswith("in_")}
-    wide = {"conv_general_dilated_0": (-60.0, 60.0)}
+    wide = {"add_0": (-60.0, 60.0)}
     own = nx.quantize(f, COARSE, ranges=grids | wide)
     off = np.mean([np.asarray(own(P, x)) - np.asarray(f(P, x)) for x in BATCHES], (0, 1, 2, 3))
     np.testing.assert_allclose(found, -off, atol=0.05)
@@ -70,12 +70,12 @@ def test_they_go_wherever_the_function_goes():
     assert all(np.isfinite(np.asarray(v)).all() for v in g.values())
 
 
-@pytest.mark.parametrize("target", ["tflite", "onnx"])
-def test_they_are_constants_of_a_file(target: str):
+@pytest.mark.parametrize(("target", "steps"), [("tflite", 0), ("onnx", 1)])
+def test_they_are_constants_of_a_file(target: str, steps: int):
     q = nx.quantize(lambda x: net(P, x), COARSE, calibrate=BATCHES)
     assert q.corrections
-    made = nx.compile(q, target=target)(BATCHES[0])
-    np.testing.assert_array_equal(np.asarray(made(BATCHES[0])), np.asarray(q(BATCHES[0])))
+    # ONNX Runtime rescales sums in floats.
+    assert nx.compile(q, target=target)(BATCHES[0]).deviation.max_lsb <= steps
 
 
 def test_what_differs_from_batch_to_batch_is_no_bias():
