@@ -70,12 +70,12 @@ def test_they_go_wherever_the_function_goes():
     assert all(np.isfinite(np.asarray(v)).all() for v in g.values())
 
 
-@pytest.mark.parametrize(("target", "steps"), [("tflite", 0), ("onnx", 1)])
-def test_they_are_constants_of_a_file(target: str, steps: int):
+@pytest.mark.parametrize(("target", "least"), [("tflite", np.inf), ("onnx", 40.0)])
+def test_they_are_constants_of_a_file(target: str, least: float):
     q = nx.quantize(lambda x: net(P, x), COARSE, calibrate=BATCHES)
     assert q.corrections
-    # ONNX Runtime rescales sums in floats.
-    assert nx.compile(q, target=target)(BATCHES[0]).deviation.max_lsb <= steps
+    # ONNX Runtime rescales sums in floats: some results are a step off.
+    assert nx.compile(q, target=target)(BATCHES[0]).deviation.sqnr >= least
 
 
 def test_what_differs_from_batch_to_batch_is_no_bias():
