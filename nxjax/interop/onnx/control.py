@@ -19,8 +19,8 @@ from nxjax.interop.onnx.shapes import number
 from nxjax.interop.onnx.walk import OnnxScope, rule
 from nxjax.trace.core import Array
 
-# Turns of loops that run while the graph is walked.
-_TURNS = 1 << 20
+# Turns of loops that run one by one while the graph is walked; under jit they are one compiled loop, of any length.
+_TURNS = 1 << 14
 
 
 @rule("If")
@@ -72,7 +72,13 @@ def _loop(most: Any = None, condition: Any = None, *carry: Any, body: OnnxGraph,
         return (*last, *made)
     if not (concrete(condition) and concrete(most)):
         return _while(turn, most, condition, carry, scans)
+    if n is not None and n > _TURNS and runs and _ends_late(body):
+        raise _long(body)
     return _in_python(turn, n, condition, carry, scans, body)
+
+
+def _long(body: OnnxGraph) -> Exception:
+    return invalid(f"a loop of more than {_TURNS} turns is not run one by one; jit the function", body.name)
 
 
 def _stays(carry: Any) -> bool:
@@ -85,7 +91,7 @@ def _in_python(turn: Any, n: int | None, condition: Any, carry: Any, scans: int,
     state, i = list(carry), 0
     while go and (n is None or i < n):
         if i >= _TURNS:
-            raise invalid(f"a loop of more than {_TURNS} turns", body.name)
+            raise _long(body)
         go, *ys = turn(jnp.asarray(np.int64(i)), jnp.asarray(True), *state)
         state = ys[: len(state)]
         for row, y in zip(rows, ys[len(state) :], strict=True):

@@ -289,6 +289,12 @@ def test_branches_and_loops_have_gradients():
     np.testing.assert_allclose(y, 8 * x)
     assert rows.shape == (3, 2)
     np.testing.assert_allclose(nx.grad(lambda p: g(p, x)[0].sum())(g.params)["k"], 3 * 4 * 1.5)
+    # Billions of turns, as a hostile file may ask for.
+    stored["count"] = np.int64(1 << 35)
+    endless = model([turns], [info("x", ["n"])], [info("y", ["n"]), info("rows", None)], stored)
+    h = nx.interop.from_onnx(endless.SerializeToString())
+    with pytest.raises(nx.errors.InvalidFileError, match="a loop of more than 16384 turns"):
+        h(h.params, x)
 
 
 def test_functions_of_the_file_and_attributes_that_its_callers_give():
