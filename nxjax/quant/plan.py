@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError, Source
-from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.arithmetic import Mul, add
 from nxjax.ops.base import Elementwise
 from nxjax.ops.compare import le
 from nxjax.ops.composite_activation import hard_swish, silu
@@ -482,7 +482,7 @@ class _Sites:
             return SATURATED.get(group.function, everywhere) if group.dtype == dtypes.int8 else everywhere
         if isinstance(group, GridKeeping) and group.activations[0] is v:
             return self.plan.bounds.get(group.output, everywhere)
-        if isinstance(group, QuantBinary) and group.equations[0].op is mul:
+        if isinstance(group, QuantBinary) and isinstance(group.equations[0].op, Mul):
             return self._gated(group, v)
         if isinstance(group, QuantBinary) and group.equations[0].op in SHIFTS:
             other = self.view.other(group.equations[0], v)

@@ -19,8 +19,8 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.arithmetic import add, div, max, min, mul, neg, sub
 from nxjax.ops.base import Contraction, constant, like
-from nxjax.ops.conv import conv_general_dilated
-from nxjax.ops.dot import dot_general, free
+from nxjax.ops.conv import ConvGeneralDilated, conv_general_dilated
+from nxjax.ops.dot import DotGeneral, dot_general, free
 from nxjax.ops.fake_quantize import quantize_rows, quantize_weight
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_products import qconv, qdot, qmatmul
@@ -430,9 +430,9 @@ def too_deep(e: Equation, scheme: Scheme) -> bool:
 def _depth(e: Equation) -> int:
     """How many products each element of a contraction sums."""
     x, w = (a.type for a in e.inputs[:2])
-    if e.op is dot_general:
+    if isinstance(e.op, DotGeneral):
         return math.prod(x.shape[i] for i in e.params["dimension_numbers"][0][0])
-    if e.op is conv_general_dilated:
+    if isinstance(e.op, ConvGeneralDilated):
         return w.size // builtins.max(w.shape[e.params["dimension_numbers"].rhs_spec[0]], 1)
     return 0
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import add, mul
+from nxjax.ops.arithmetic import Add, Mul, mul
 from nxjax.ops.base import NDArray
 from nxjax.ops.composite_norm import OverAxes
 from nxjax.ops.shape import broadcast_in_dim
@@ -158,17 +158,17 @@ class _Floats(Walker):
         e = self._view.producer.get(x)
         if e is not None and isinstance(e.op, OverAxes) and e.params["axis"] == (x.type.ndim - 1,):
             return _Rows(e, None, frozenset(e.inputs[1:])) if len(e.inputs) > 1 else None
-        scaled, shift = self._split(e, add)
+        scaled, shift = self._split(e, Add)
         before = self._view.producer.get(scaled) if isinstance(scaled, Var) else None
-        inner, scale = self._split(before, mul)
+        inner, scale = self._split(before, Mul)
         if e is not None and before is not None and shift is not None and scale is not None:
             return _Rows(e, before, frozenset((shift, scale)))
-        inner, scale = self._split(e, mul)
+        inner, scale = self._split(e, Mul)
         return None if e is None or inner is None or scale is None else _Rows(e, None, frozenset((scale,)))
 
-    def _split(self, e: Equation | None, op: Op) -> tuple[Atom | None, Atom | None]:
+    def _split(self, e: Equation | None, kind: type[Op]) -> tuple[Atom | None, Atom | None]:
         """The computed operand and the weights of a sum or product, if it is one of both."""
-        if e is None or e.op is not op:
+        if e is None or not isinstance(e.op, kind):
             return None, None
         weights = [a for a in e.inputs if self._view.is_weight(a) and self._view.number(a) is None]
         others = [a for a in e.inputs if not self._view.is_weight(a)]

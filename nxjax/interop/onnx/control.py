@@ -21,6 +21,8 @@ from nxjax.trace.core import Array
 
 # Turns of loops that run one by one while the graph is walked; under jit they are one compiled loop, of any length.
 _TURNS = 1 << 14
+# Turns that a counter of 32 bits counts.
+_MOST = (1 << 31) - 1
 
 
 @rule("If")
@@ -58,6 +60,8 @@ def _loop(most: Any = None, condition: Any = None, *carry: Any, body: OnnxGraph,
     scans = len(body.outputs) - 1 - count
     runs = condition is None or (concrete(condition) and bool(number(as_numpy(condition))))
     n = None if most is None or not concrete(most) else int(number(as_numpy(most)))
+    if n is not None and n > _MOST and runs and _ends_late(body):
+        raise invalid(f"a loop of more than {_MOST} turns", n)
     if n is not None and runs and _ends_late(body) and not all(map(concrete, carry)) and n > 0 and _stays(carry):
 
         def step(c: Any, i: Any) -> Any:
