@@ -13,6 +13,7 @@ import numpy as np
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.select import select_n
+from nxjax.quant import results
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import Inner, QuantPlan, Step
@@ -57,7 +58,7 @@ class LayerSwitches:
             exact = StatisticsTrace(plan, Ranges())
             walk = _Switched(Quantizer(plan, ranges, call.stored(plan), corrections=corrections), floats)
             pairs = zip(exact.run(call.values), walk.run(call.values), strict=True)
-            return [((x * x).sum(), ((q - x) * (q - x)).sum()) for x, q in pairs if x.dtype == dtypes.float32]
+            return [results.power(x, q) for x, q in pairs if x.dtype == dtypes.float32]
 
         self._powers = jit(powers)
 
