@@ -10,9 +10,11 @@ import numpy as np
 from nxjax.ops.arithmetic import neg
 from nxjax.quant.groups import FusedGroup, Values
 from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.plan import Inner
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Weighted
 from nxjax.quant.scheme import Policy
+from nxjax.quant.subprograms import CALLS
 from nxjax.quant.walk import NDArray, Quantizer, Range
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
@@ -25,7 +27,7 @@ def corrections(
     ranges: Mapping[str, Range],
     batches: Sequence[tuple[Any, ...]],
 ) -> dict[str, NDArray]:
-    """What to add to the bias of each integer product with weights, per channel; nothing for those of inner programs.
+    """What to add to the bias of each integer product with weights, per channel; not in loops and branches.
 
     Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
     section 4.2 and appendix D: the mean error of the product, on operands as the corrected layers before it make
@@ -69,7 +71,7 @@ class _Correcting(Quantizer):
     """
 
     def __init__(self, exact: Values, walk: Quantizer) -> None:
-        super().__init__(walk.plan, walk.ranges, walk.stored)
+        super().__init__(walk.plan, walk.ranges, walk.stored, walk.grids, beside=walk.beside)
         self.exact = exact
         self.found: dict[str, tuple[Array, Array]] = {}
 
@@ -77,6 +79,19 @@ class _Correcting(Quantizer):
         if isinstance(group, Weighted) and group.scheme.integer:
             self.found[self.plan.layer(group)] = group.mean_error(self, self.exact)
         super().group(group)
+
+    def inner(self, step: Inner) -> None:
+        e = step.equation
+        if e.op.name not in CALLS:
+            super().inner(step)
+            return
+        exact = StatisticsTrace(step.plans[0], Ranges())
+        exact.run([self.exact.value(a) for a in e.inputs])
+        walk = _Correcting(exact, self.opened(step))
+        self.results(e, walk.run([self.value(a) for a in e.inputs]))
+        made = zip(e.outputs, walk.plan.program.outputs, strict=True)
+        self.grids.update((v, grid) for v, a in made if (grid := walk.grid_of(a)) is not None)
+        self.found.update(walk.found)
 
     def correction(self, group: FusedGroup) -> Array | None:
         found = self.found.get(self.plan.layer(group))

@@ -144,6 +144,11 @@ class QuantPlan:
         """The groups at this level, in order."""
         return [s for s in self.steps if isinstance(s, FusedGroup)]
 
+    def all_layers(self) -> list[str]:
+        """Names of this plan's groups and those of its inner plans."""
+        inner = [p for s in self.steps if isinstance(s, Inner) for p in s.plans]
+        return [*map(self.layer, self.groups()), *(layer for p in inner for layer in p.all_layers())]
+
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""
         names = list(self.sites.values())

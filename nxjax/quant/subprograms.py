@@ -18,9 +18,11 @@ from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.custom_vjp import Forward, Pullback
 
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
+# Ops that run their program once.
+CALLS: Final = frozenset(("checkpoint", *CUSTOM))
 # Ops whose programs are looked into; other ones that hold programs stay float.
 LOOPS: Final = frozenset(("scan", "while"))
-HOLDING: Final = frozenset(("checkpoint", "cond", *LOOPS, *CUSTOM))
+HOLDING: Final = frozenset(("cond", *LOOPS, *CALLS))
 # Takes the inputs of the held program, then the further ones.
 Body = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
 

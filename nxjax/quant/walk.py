@@ -25,7 +25,7 @@ from nxjax.quant.pointwise import GridKeeping
 from nxjax.quant.subprograms import LOOPS, InnerOperand, inner_operands, rebuild_call
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
+from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Program, Var
@@ -37,7 +37,7 @@ from nxjax.transforms.control.loop import LoopParams
 NDArray = np.ndarray[Any, Any]
 Range = tuple[float, float]
 # What is added to the biases of products, per channel, by layer.
-Corrections = Mapping[str, NDArray]
+Corrections = Mapping[str, NDArray | Array]
 Beside = dict[FusedGroup, tuple[Grid, Grid]]
 
 
@@ -139,7 +139,7 @@ class Quantizer(Walker):
 
     def correction(self, group: FusedGroup) -> Array | None:
         found = self.corrections.get(self.plan.layer(group))
-        return None if found is None else wrap(found)
+        return None if found is None else as_value(found)
 
     def _named(self, group: FusedGroup) -> bool:
         """Whether the program names every grid of the group."""
@@ -161,6 +161,9 @@ class Quantizer(Walker):
         scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
         order = {operand: place for place, operand in enumerate(scaled)}
         further = [self._scales(e, i, stepped) for i, stepped in scaled.items()]
+        # So do corrections of biases.
+        corrected = [layer for plan in step.plans for layer in plan.all_layers() if layer in self.corrections]
+        further += [as_value(self.corrections[layer]) for layer in corrected]
         carried = self._carried(step)
         made: list[Quantizer] = []
 
@@ -173,6 +176,7 @@ class Quantizer(Walker):
 
                 def walk(*xs: Array) -> Sequence[Array]:
                     given, scales = split(xs)
+                    shifts = dict(zip(corrected, scales[len(scaled) :], strict=True))
                     stored, grids = dict[Var, StoredWeight](), {inputs[i]: grid for i, grid in carried.items()}
                     for h in hands:
                         how, grid = self._stored_as(e, h), self.grid_of(e.inputs[h.operand])
@@ -181,7 +185,7 @@ class Quantizer(Walker):
                         if grid is not None:
                             grids[inputs[h.input]] = grid
                     wanted = {v: grid for v, grid in loop.values() if isinstance(v, Var)}
-                    inner = Quantizer(plan, self.ranges, stored, grids, wanted, self.beside)
+                    inner = Quantizer(plan, self.ranges, stored, grids, wanted, self.beside, shifts)
                     made.append(inner)
                     y = inner.run(given)
                     for i, (v, grid) in loop.items():
@@ -197,7 +201,8 @@ class Quantizer(Walker):
 
         makers = [program_of(p, hs) for p, hs in zip(step.plans, operands, strict=True)]
         args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
-        self.results(e, rebuild_call(e, args, further, list(scaled.values()), makers))
+        stepped = [*scaled.values(), *(False for _ in corrected)]
+        self.results(e, rebuild_call(e, args, further, stepped, makers))
         self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
         if e.op.name in LOOPS and not e.params["loop"].length:
             # What a loop carries may leave it as it came.
@@ -208,6 +213,14 @@ class Quantizer(Walker):
             grids = {walk.grid_of(walk.plan.program.outputs[i]) for walk in made}
             if len(grids) == 1 and (grid := grids.pop()) is not None:
                 self.grids[v] = grid
+
+    def opened(self, step: Inner) -> Quantizer:
+        """The interpreter of the program that a call holds, for the call's operands."""
+        e, (plan,), (hands,) = step.equation, step.plans, inner_operands(step.equation)
+        atoms = {plan.program.inputs[h.input]: e.inputs[h.operand] for h in hands}
+        stored = {v: how for v, a in atoms.items() if (how := self.weight_scale(a)) is not None}
+        grids = {v: grid for v, a in atoms.items() if (grid := self.grid_of(a)) is not None}
+        return Quantizer(plan, self.ranges, stored, grids, beside=self.beside, corrections=self.corrections)
 
     def _carried(self, step: Inner) -> dict[int, Grid]:
         """The grids of what a scan carries, by operand: one from step to step, so that all of them are the same."""

@@ -88,3 +88,23 @@ def test_good_results_need_none():
     f = lambda p, x: x @ p["w"]
     q = nx.quantize(f, calibrate=[(P, x[0, 0]) for x in [b.repeat(2, -1) for b in BATCHES]])
     assert not q.corrections
+
+
+@pytest.mark.parametrize("held", [nx.checkpoint, nx.jit, nx.custom_jvp])
+def test_what_a_call_holds_is_corrected_as_if_it_stood_there(held: Any):
+    inner: Any = held(net)
+    if held is nx.custom_jvp:
+        inner.defjvp(lambda xs, ts: nx.jvp(net, xs, ts))
+    plain, q = (nx.quantize(f, COARSE, calibrate=DATA) for f in (net, inner))
+    assert [*plain.corrections] == [layer.rsplit("/")[-1] for layer in q.corrections]
+    x = BATCHES[0]
+    np.testing.assert_array_equal(np.asarray(q(P, x)), np.asarray(plain(P, x)))
+    np.testing.assert_array_equal(np.asarray(q(q.quantize_params(P, x), x)), np.asarray(plain(P, x)))
+    again = nx.quantize(inner, COARSE, ranges=q.ranges, corrections=q.corrections)
+    np.testing.assert_array_equal(np.asarray(nx.jit(again)(P, x)), np.asarray(q(P, x)))
+
+
+def test_what_stands_in_a_loop_has_no_correction():
+    f = lambda p, x: nx.lax.scan(lambda c, row: (c, nx.nn.relu(row @ p["w"])), 0.0, x)[1]
+    q = nx.quantize(f, COARSE, calibrate=[(P, b.reshape(-1, 8)) for b in BATCHES])
+    assert not q.corrections
