@@ -1,4 +1,5 @@
-"""How long `import nxjax` takes, beside `import numpy`. The bar is NumPy's time plus 0.15 s."""
+"""How long `import nxjax` takes, beside `import numpy`: NumPy's time plus 0.15 s is the bar. And how long a process
+takes to the first results of small functions, with what earlier processes left in the cache, beside JAX's."""
 
 from __future__ import annotations
 
@@ -22,8 +23,35 @@ def beside_numpy() -> Figure:
     return Figure("import nxjax", ours, numpy, "numpy", (numpy + ALLOWED) / numpy, note)
 
 
+# Small functions: one that NumPy computes the first time, one with a function, and one with a product and a sum.
+FIRST = {
+    "element-wise": "lambda x: np.where(x > 1, x * 2 + 1, -x)",
+    "tanh": "lambda x: np.tanh(x) * 3",
+    "product and sum": "lambda x: (x[:, None] @ x[None]).sum(0)",
+}
+
+
+def _first(module: str, numpy: str, function: str) -> None:
+    code = f"import numpy, {module} as nx, {numpy} as np; numpy.asarray(nx.jit({function})(numpy.ones(4, 'f4')))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def first_results() -> Iterator[Figure]:
+    """A process that imports, traces, compiles or finds what was compiled, and runs."""
+    for name, function in FIRST.items():
+        ours = lambda function=function: _first("nxjax", "nxjax.numpy", function)
+        ours()
+        mine, numpy = interleaved(ours, lambda: _import("numpy"), rounds=7)
+        note = f"NumPy's import + 60 ms; it takes {1e3 * numpy:.0f} ms here"
+        yield Figure(f"process to first result: {name}", mine, numpy, "numpy", (numpy + 0.06) / numpy, note)
+        if package("jax") is not None:
+            mine, jax = interleaved(ours, lambda function=function: _first("jax", "jax.numpy", function), rounds=3)
+            yield Figure(f"process to first result: {name}", mine, jax, "jax", 1.0, "the same process with JAX")
+
+
 def figures() -> Iterator[Figure]:
     yield (figure := beside_numpy())
+    yield from first_results()
     if package("jax") is not None:
         _, jax = interleaved(lambda: _import("numpy"), lambda: _import("jax"), rounds=3)
         yield Figure("import nxjax", figure.ours, jax, "jax", None, "interpreter start included")

@@ -180,6 +180,11 @@ class Executable(Shown, ABC):
     def text(self) -> str:
         """The executor's own text of what it runs."""
 
+    @property
+    def is_native(self) -> bool:
+        """Whether it is machine code, and no op of it runs by its NumPy meaning."""
+        return False
+
     def cost_analysis(self) -> dict[str, float]:
         """Estimates such as ``flops`` and ``bytes accessed``; empty where the executor gives none."""
         return {}

@@ -1,24 +1,19 @@
-"""The backend ``cpu``: nxjax's own compiler."""
+"""The backend ``cpu``: nxjax's own compiler.
+
+Must not import the compiler itself: a program that never compiles, as its functions run once, starts without it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Mapping
-from typing import Any, ClassVar, final
+from typing import Any, ClassVar, Final, final
 
 from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
-from nxjax.backends.cpu.engine import clear, engine
-from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.first_run import FirstByMeaning, simple
-from nxjax.backends.cpu.native import runtime
 from nxjax.config import config
-from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.knobs import using
-from nxjax.lower.cpu.held import Parts
-from nxjax.lower.cpu.lower import lower, lower_parts, prepared
-from nxjax.lower.cpu.tape import CpuProgram
-from nxjax.lower.reproducible import check_rounding
 from nxjax.trace.program import Program
 from nxjax.trace.shortcuts import is_allowed
 
@@ -68,13 +63,9 @@ class CpuBackend(Backend):
         # What is made later is made as the settings are now.
         kept = {"cpu_isa": config.cpu_isa, "reproducible": config.reproducible}
 
-        def part(count: int) -> Parts | None:
-            with config.using(**kept), using(self._choices):
-                return lower_parts(program, count, donate)
-
-        def make(*, hurry: bool) -> CpuExecutable:
+        def make(*, hurry: bool) -> Executable:
             with config.using(**kept):
-                return CpuExecutable(self.lowered(program, donate), part, hurry=hurry)
+                return _compiler().executable(program, donate, self._choices, hurry=hurry)
 
         # Which of two zeros NumPy takes for the larger one is up to the processor.
         form = simple(program) if is_allowed("first run") and not config.reproducible else None
@@ -83,29 +74,20 @@ class CpuBackend(Backend):
             return make(hurry=is_allowed("hurried code"))
         return FirstByMeaning(program, form, lambda: make(hurry=False))
 
-    def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> CpuProgram:
-        """The steps that compute a program, with this backend's choices."""
-        check_rounding()
-        with using(self._choices):
-            return lower(program, donate)
+    def lowered(self, program: Program, donate: tuple[int, ...] = ()) -> Any:
+        """The steps that compute a program, with this backend's choices: a `CpuProgram`."""
+        return _compiler().lowered(program, donate, self._choices)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
         return str(self.lowered(program, donate))
 
     def text(self, program: Program, donate: tuple[int, ...], dialect: str) -> str:
-        if dialect == "simplified":
-            return str(prepared(program))
-        if dialect == "tape":
-            return self.lower(program, donate)
-        if dialect in ("llvm", "asm"):
-            found = engine(isa.current())
-            kernels = list(dict.fromkeys(c.kernel for c in self.lowered(program, donate).calls()))
-            return found.texts(kernels) if dialect == "llvm" else found.assembly(kernels)
-        return super().text(program, donate, dialect)
+        found = _compiler().text(program, donate, self._choices, dialect)
+        return super().text(program, donate, dialect) if found is None else found
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""
-        counts = runtime.runtime().statistics()
+        counts = _compiler().runtime.runtime().statistics()
         return {
             "bytes_in_use": counts["in_use"],
             "peak_bytes_in_use": counts["peak"],
@@ -118,7 +100,13 @@ class CpuBackend(Backend):
         }
 
     def clear(self) -> None:
-        clear()
-        found = runtime.loaded()
-        if found is not None:
-            found.trim(0)
+        # What was never loaded keeps nothing.
+        if _COMPILER in sys.modules:
+            _compiler().clear()
+
+
+_COMPILER: Final = "nxjax.backends.cpu.compiling"
+
+
+def _compiler() -> Any:
+    return importlib.import_module(_COMPILER)

@@ -3,7 +3,8 @@
 Many functions are called once. NumPy answers such a call in microseconds where making machine code takes milliseconds,
 and for ops whose result is rounded once, or not at all, the answer is the same to the bit; for others it is that of
 the code that programs share (`functions`). Machine code of the program itself is made for the second run, as soon as
-somebody asks about it, or where a result is NaN.
+somebody asks about it, or where a result is NaN. Must not import the compiler: a process whose functions run once and
+are rounded once never loads it.
 """
 
 from __future__ import annotations
@@ -14,13 +15,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable
-from nxjax.backends.cpu import functions
-from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
-from nxjax.kernels.cpu.nest import Nest
-from nxjax.lower.cpu.lower import prepared
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
@@ -39,6 +36,7 @@ _TYPES: Final = frozenset((dtypes.bool_, dtypes.float32, dtypes.float64, *dtypes
     dtypes.int4,
     dtypes.uint4,
 }
+SHARED_DTYPES: Final = frozenset({dtypes.float32, dtypes.float64})
 # Bytes that all values of a program take: NumPy needs less time for so many than a compiler for one kernel.
 _SMALL: Final = 1 << 20
 # Functions that may have to be made for a first run: more take as long as the program's own code.
@@ -51,13 +49,16 @@ def simple(program: Program) -> Program | None:
         return None
     if is_simple(program) and not any(map(_is_folded, program.equations)):
         return program
+    from nxjax.lower.cpu.lower import prepared
+
     ready = prepared(program)
     return ready if is_simple(ready) else None
 
 
 def _is_folded(e: Equation) -> bool:
-    """Whether machine code has the value of ``e`` as NumPy gives it: nothing that is an argument goes into it."""
-    return all(isinstance(a, Literal) for a in e.inputs)
+    """Whether machine code has the value of ``e`` as NumPy gives it, and not as a function's code does: nothing that is
+    an argument goes into it."""
+    return e.op.name not in EXACT and all(isinstance(a, Literal) for a in e.inputs)
 
 
 def is_simple(program: Program) -> bool:
@@ -67,12 +68,11 @@ def is_simple(program: Program) -> bool:
     total = 0
     shared: set[Any] = set()
     for e in program.equations:
-        if e.op.name in functions.NAMES:
-            if not _is_shared(e):
+        if e.op.name not in EXACT:
+            kernel = _shared(e)
+            if kernel is None:
                 return False
-            shared.add(_kernel(e))
-        elif e.op.name not in EXACT:
-            return False
+            shared.add(kernel)
         for v in e.outputs:
             if v.type.dtype not in _TYPES:
                 return False
@@ -80,22 +80,26 @@ def is_simple(program: Program) -> bool:
     return total <= _SMALL and len(shared) <= _FEW and all(v.type.dtype in _TYPES for v in program.inputs)
 
 
-def _is_shared(e: Equation) -> bool:
-    """Whether there is a function for an equation of `functions.NAMES`."""
-    (type_, *others) = {(t.shape, t.dtype) for t in (e.outputs[0].type, *(a.type for a in e.inputs))}
-    return not others and type_[1] in functions.DTYPES
+def _functions() -> Any:
+    """The code that programs share, and the part of the compiler that makes it."""
+    from nxjax.backends.cpu import functions
+
+    return functions
 
 
-def _kernel(e: Equation) -> Nest:
-    return functions.kernel(e.op, e.params, len(e.inputs), e.outputs[0].type.dtype)
+def _shared(e: Equation) -> Any:
+    """The kernel of a function for the equation, if there is one."""
+    types = {(a.type.shape, a.type.dtype) for a in (*e.outputs, *e.inputs)}
+    dtype = e.outputs[0].type.dtype if len(types) == len(e.outputs) == 1 else None
+    return None if dtype not in SHARED_DTYPES else _functions().kernel(e.op, e.params, len(e.inputs), dtype)
 
 
 def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
-    shared = {e: _kernel(e) for e in program.equations if e.op.name in functions.NAMES}
+    shared = {e: _shared(e) for e in program.equations if e.op.name not in EXACT}
     if not shared:
         return evaluate(program, args)
     kernels = list(dict.fromkeys(shared.values()))
-    made = dict(zip(kernels, functions.made(kernels), strict=True))
+    made = dict(zip(kernels, _functions().made(kernels), strict=True))
     return evaluate(program, args, {e: made[k] for e, k in shared.items()})
 
 
@@ -108,15 +112,15 @@ def _has_nan(y: NDArray) -> bool:
 class FirstByMeaning(Executable):
     """A program with a form that `is_simple`: that is run op by op, then the program compiled by ``make``."""
 
-    def __init__(self, program: Program, form: Program, make: Callable[[], CpuExecutable]) -> None:
+    def __init__(self, program: Program, form: Program, make: Callable[[], Executable]) -> None:
         self._form = form
         self._out_types = program.out_types  # simplification may lose what is weak
         self._make = make
-        self._made: CpuExecutable | None = None
+        self._made: Executable | None = None
         self._has_run = False
 
     @property
-    def compiled(self) -> CpuExecutable:
+    def compiled(self) -> Executable:
         """Its machine code, made now if it was not."""
         if self._made is None:
             with COMPILING:

@@ -19,7 +19,6 @@ from nxjax.backends.cpu.native.loading import Address
 from nxjax.kernels.cpu import isa, ops
 from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
-from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 
@@ -27,14 +26,15 @@ NDArray = np.ndarray[Any, Any]
 NAMES: Final = frozenset({"integer_pow", "rsqrt"}).union(
     *(ops.MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig"))
 )
-DTYPES: Final = frozenset({dtypes.float32, dtypes.float64})
 _ROW: Final = 64  # bytes of an operand that one item reads or writes
 _ROWS: Final = 1 << 20  # at most
 _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest:
-    """``op`` of ``count`` operands, row by row."""
+def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest | None:
+    """``op`` of ``count`` operands, row by row; None where it is none of `NAMES`."""
+    if op.name not in NAMES:
+        return None
     return _kernel(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
 
 

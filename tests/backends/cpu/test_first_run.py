@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -197,3 +200,14 @@ def test_what_no_argument_goes_into_has_the_bits_of_machine_code() -> None:
 def test_functions_that_are_shared_are_of_float32_and_float64(dtype: str, simple: bool) -> None:
     with nx.config.using(enable_x64=True):
         assert is_simple(nx.make_jaxpr(lambda x: nx.exp(x))(np.ones(3, dtype))) == simple
+
+
+def test_a_process_that_calls_small_functions_once_loads_no_compiler():
+    code = (
+        "import sys, numpy as np, nxjax as nx\n"
+        "y = nx.jit(lambda x: nx.numpy.where(x > 1, x * 2 + 1, -x))(np.ones(4, 'f4') + 1)\n"
+        "assert y.tolist() == [5.0] * 4\n"
+        "print([m for m in sys.modules if m.startswith(('nxjax.kernels.cpu.', 'nxjax.lower.cpu', 'llvmlite'))])"
+    )
+    loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
+    assert loaded == ["nxjax.kernels.cpu.llvm_thread"]

@@ -1,0 +1,57 @@
+"""What the backend ``cpu`` needs its compiler for: programs to executables and texts. `backend` loads it late."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from nxjax.backends.cpu import engine
+from nxjax.backends.cpu.executable import CpuExecutable
+from nxjax.backends.cpu.native import runtime
+from nxjax.config import config
+from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.knobs import using
+from nxjax.lower.cpu.held import Parts
+from nxjax.lower.cpu.lower import lower, lower_parts, prepared
+from nxjax.lower.cpu.tape import CpuProgram
+from nxjax.lower.reproducible import check_rounding
+from nxjax.trace.program import Program
+
+
+def executable(program: Program, donate: tuple[int, ...], choices: Mapping[str, int], *, hurry: bool) -> CpuExecutable:
+    """A program, compiled; ``choices``: of `kernels.cpu.knobs`; ``hurry``: its first code is made quickly."""
+    kept = {"cpu_isa": config.cpu_isa, "reproducible": config.reproducible}
+
+    def part(count: int) -> Parts | None:
+        with config.using(**kept), using(choices):
+            return lower_parts(program, count, donate)
+
+    return CpuExecutable(lowered(program, donate, choices), part, hurry=hurry)
+
+
+def lowered(program: Program, donate: tuple[int, ...], choices: Mapping[str, int]) -> CpuProgram:
+    """The steps that compute a program."""
+    check_rounding()
+    with using(choices):
+        return lower(program, donate)
+
+
+def text(program: Program, donate: tuple[int, ...], choices: Mapping[str, int], dialect: str) -> str | None:
+    """A program in a dialect of this backend's; None for another dialect."""
+    if dialect == "simplified":
+        return str(prepared(program))
+    steps = lowered(program, donate, choices)
+    if dialect == "tape":
+        return str(steps)
+    if dialect not in ("llvm", "asm"):
+        return None
+    found = engine.engine(isa.current())
+    kernels = list(dict.fromkeys(c.kernel for c in steps.calls()))
+    return found.texts(kernels) if dialect == "llvm" else found.assembly(kernels)
+
+
+def clear() -> None:
+    """Give back code that nobody uses, and memory that is free."""
+    engine.clear()
+    found = runtime.loaded()
+    if found is not None:
+        found.trim(0)
