@@ -11,7 +11,6 @@ import json
 import os
 import re
 import stat
-import uuid
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -155,7 +154,7 @@ def replacing(path: str | os.PathLike[str]) -> Generator[BinaryIO, None, None]:
     """
     target = Path(path)
     # Not of `tempfile`, whose files are readable by their owner only.
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
+    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
             yield file

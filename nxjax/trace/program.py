@@ -352,10 +352,20 @@ class Program(_Lazy):
             lambda: Program((*self.constvars, *self.inputs), self.equations, self.outputs, name=self.name),
         ), self.values
 
-    @cached_property
+    @property
     def fingerprint(self) -> str:
         """A hash of the content: equal for programs that print alike and hold equal constants."""
-        digest = hashlib.sha256(_text().canonical_text(self).encode())
+        return self._hashed[0]
+
+    @property
+    def is_process_independent(self) -> bool:
+        """Whether the fingerprint means the same in every process: no object's identity is in it."""
+        return self._hashed[1]
+
+    @cached_property
+    def _hashed(self) -> tuple[str, bool]:
+        text = _text().canonical_text(self)
+        digest = hashlib.sha256(text.encode())
 
         def add_values(program: Program) -> None:
             for value in program.values:
@@ -366,7 +376,7 @@ class Program(_Lazy):
                     add_values(inner)
 
         add_values(self)
-        return digest.hexdigest()
+        return digest.hexdigest(), _text().IDENTITY.search(text) is None
 
     def __call__(self, *args: Array) -> list[Array]:
         return run(self, args)

@@ -19,6 +19,7 @@ SHORTCUTS: Final = {
     "held arguments": "transforms/jit_entry.py: what depends on closed-over arrays alone is computed once",
     "plan": "backends/cpu/call.py: machine code recognizes the arguments of a repeated call and runs it without Python",
     "first run": "backends/cpu/first_run.py: a small program's first run is NumPy's, op by op, before it is compiled",
+    "stored program": "backends/cpu/stored.py: a program that an earlier process compiled runs without the compiler",
     "hurried code": "backends/cpu/executable.py: the first code of a short program is made quickly, and replaced later",
 }
 

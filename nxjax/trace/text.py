@@ -156,6 +156,10 @@ def to_text(program: Program, *, source: bool = False) -> str:
     return _Printer(source, False).text(program)
 
 
+# What `_Printer.scalar` writes of an object that it knows nothing of.
+IDENTITY: Final = re.compile(r"<[^<>\s]+ [0-9a-f]+>")
+
+
 def canonical_text(program: Program) -> str:
     """The text without scopes and source lines: what a content hash is made of."""
     return _Printer(False, True).text(program)

@@ -16,6 +16,7 @@ from nxjax.backends import eager_kernels
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.first_run import FirstByMeaning
+from nxjax.backends.cpu.stored import StoredExecutable
 from nxjax.config import config
 from nxjax.numpy import eager
 from nxjax.trace.array import LARGE
@@ -63,6 +64,14 @@ def _hurried(patch: pytest.MonkeyPatch) -> bool:
     return _executable(nx.jit(lambda x: x * 3 + 1))._quick
 
 
+def _stored(_: Any) -> bool:
+    made = lambda: nx.jit(lambda x: (x[:, None] @ x[None] * 3).sum(0))
+    with config.using(compile_first=False):
+        _executable(made())
+        nx.clear_caches()
+        return type(_executable(made())) is StoredExecutable
+
+
 def _held(patch: pytest.MonkeyPatch) -> bool:
     asked: list[Any] = []
     patch.setattr(CpuExecutable, "bind_leading", lambda self, held: asked.append(held))
@@ -90,6 +99,7 @@ _TAKEN = {
     "held arguments": _held,
     "plan": _plan,
     "first run": _first,
+    "stored program": _stored,
     "hurried code": _hurried,
 }
 

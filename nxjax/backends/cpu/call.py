@@ -22,11 +22,11 @@ from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import CpuBuffer, constant
 from nxjax.backends.cpu.native import objects, objects_buffer, objects_call, objects_tree
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
-from nxjax.backends.cpu.native.tape import Tape
+from nxjax.backends.cpu.native.tables import LinkedTape
+from nxjax.backends.cpu.running import TapeExecutable
 from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import LlvmModule
-from nxjax.lower.cpu.tape import CpuProgram
 from nxjax.trace import axes, core, mesh
 from nxjax.trace.array import UNCHANGING, DeviceArray
 from nxjax.trace.types import ArrayType
@@ -60,12 +60,12 @@ def text(layout: ObjectLayout) -> str:
     return module.text
 
 
-def shortcut(program: CpuProgram, tape: Tape, jitted: Any, call: Repeated) -> None:
-    """Let machine code answer the next call of ``jitted`` that is like ``call``, which ran ``program``."""
+def shortcut(made: TapeExecutable, tape: LinkedTape, jitted: Any, call: Repeated) -> None:
+    """Let machine code answer the next call of ``jitted`` that is like ``call``, which ``made`` has run by ``tape``."""
     if install(type(jitted)):
         return
     try:
-        plan = CallPlan(call, _native(program, tape))
+        plan = CallPlan(call, _native(made, tape))
     except NoPlan:
         return
     with COMPILING:
@@ -75,11 +75,11 @@ def shortcut(program: CpuProgram, tape: Tape, jitted: Any, call: Repeated) -> No
         jitted._plans = (table, *plans)
 
 
-def _native(program: CpuProgram, tape: Tape) -> Native:
+def _native(made: TapeExecutable, tape: LinkedTape) -> Native:
     sources: list[tuple[int, int]] = []
     constants: list[NDArray] = []
     overwritten: dict[int, int] = {}  # which result has a donated argument's memory
-    for i, (r, type_) in enumerate(zip(tape.results, program.out_types, strict=True)):
+    for i, (r, type_) in enumerate(zip(tape.results, made.out_types, strict=True)):
         match r.kind:
             case "new":
                 sources.append((objects_call.NEW_MEMORY, 0))
@@ -95,7 +95,7 @@ def _native(program: CpuProgram, tape: Tape) -> Native:
                 sources.append((objects_call.OVERWRITTEN, r.index))
             case _:  # once more: the place that the first one has found for it
                 sources.append((objects_call.RESULT, overwritten[r.index]))
-    return Native(runtime().addresses.run, tape.address, sources, program.arena, (tape, constants))
+    return Native(runtime().addresses.run, tape.address, sources, made.arena, (tape, constants))
 
 
 def install(jitted: type) -> str:

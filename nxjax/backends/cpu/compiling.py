@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nxjax.backends.cpu import engine
+from nxjax.backends.cpu import earlier, engine, stored
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.native import runtime
+from nxjax.backends.cpu.native.tape import Tape
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.knobs import using
@@ -25,7 +26,19 @@ def executable(program: Program, donate: tuple[int, ...], choices: Mapping[str, 
         with config.using(**kept), using(choices):
             return lower_parts(program, count, donate)
 
-    return CpuExecutable(lowered(program, donate, choices), part, hurry=hurry)
+    what = stored.key(program, donate, choices)
+    steps = lowered(program, donate, choices)
+
+    def record(tape: Tape, quick: bool) -> None:
+        written = tape.writer
+        if what is not None and written.is_portable:
+            links = stored.Links(written.codes, written.places, written.files())
+            payload = stored.packed(written.parts(), tape, links, quick, steps.arena)
+            if payload is not None:
+                with config.using(**kept):
+                    earlier.write(payload, *what)
+
+    return CpuExecutable(steps, part, hurry=hurry, record=record)
 
 
 def lowered(program: Program, donate: tuple[int, ...], choices: Mapping[str, int]) -> CpuProgram:

@@ -143,10 +143,14 @@ class KernelCache:
         """The machine code of kernels, as text."""
         return self._translated(self.texts(kernels), self._machine.held.emit_assembly)
 
+    def module_file(self, text: str) -> str:
+        """The file of the cache that has the code of a module given as text, once `module` was called."""
+        return cache.key_of("cpu-module", self._version, text)
+
     def module(self, text: str, symbols: Sequence[str]) -> list[int]:
         """Addresses of ``symbols`` in a module given as text, which stays for good."""
         with COMPILING:
-            key = cache.key_of("cpu-module", self._version, text)
+            key = self.module_file(text)
             data = cache.load(key)
             if data is None or not _is_object(data):
                 data = self._emitted(text)

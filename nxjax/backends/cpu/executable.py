@@ -1,23 +1,18 @@
-"""A compiled program of this backend: machine code, its tape, and where arguments and results lie."""
+"""A compiled program of this backend: its machine code and its tapes, those of guard mode among them."""
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
-
-import numpy as np
 
 from nxjax.backends.base import Executable
 from nxjax.backends.cpu import guarded_tape
 from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock, constant
-from nxjax.backends.cpu.native.abi import NO_MEMORY
-from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
+from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.tape import Tape, time_of
+from nxjax.backends.cpu.running import TapeExecutable
 from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.isa import Isa
@@ -27,14 +22,13 @@ from nxjax.lower.cpu.tape import CallStep, CpuProgram, HostStep, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 
-NDArray = np.ndarray[Any, Any]
 # Kernels of a program, and nanoseconds for each, that are made quickly at first.
 _FEW: Final = 4
 _SHORT: Final = 100_000
 
 
 @final
-class CpuExecutable(Executable):
+class CpuExecutable(TapeExecutable):
     """A program compiled by nxjax for the host CPU. May be called by several threads at once.
 
     Args:
@@ -43,6 +37,7 @@ class CpuExecutable(Executable):
         shown: what `text` gives, if that is more than the program.
         hurry: the first code of a short program is made quickly.
         target: what code is made for; None: as the settings say.
+        record: told of the tape, and whether its code was made quickly; once more of the better one.
     """
 
     def __init__(
@@ -53,6 +48,7 @@ class CpuExecutable(Executable):
         *,
         hurry: bool = True,
         target: Isa | None = None,
+        record: Callable[[Tape, bool], None] | None = None,
     ) -> None:
         self.program = program
         # Code that is made later is for what the program was lowered for, whatever is set by then.
@@ -61,13 +57,13 @@ class CpuExecutable(Executable):
         self._shown = shown or program
         # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
         self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
-        self._runtime = runtime()
+        super().__init__(len(program.inputs), program.out_types, program.arena)
         self._quick = hurry and _is_short(program) and not engine(self._isa).has(c.kernel for c in program.calls())
+        self._record = record or (lambda tape, quick: None)
         self.tape = Tape(program, engine(self._isa, 0 if self._quick else 2), self._runtime)
+        self._record(self.tape, self._quick)
         self._guards: dict[tuple[str, bool], Tape] = {}
         self._has_run = False
-        self._ins = ctypes.c_void_p * len(program.inputs)
-        self._outs = ctypes.c_void_p * len(program.outputs)
 
     def __call__(self, args: Sequence[DeviceArray], into: Sequence[PoolBlock | None] = ()) -> list[DeviceArray]:
         """``into``: for each result the memory that it shall be written to, where that is not new.
@@ -78,51 +74,11 @@ class CpuExecutable(Executable):
             self.prepare()
         self._has_run = True
         guard = current_settings().guard
-        tape = self._guarded(guard) if guard else self.tape
-        held: list[Any] = []
-        ins, outs = self._ins(), self._outs()
-        owned: dict[int, PoolBlock] = {}
-        # What is read is held first, as it is now: another thread may delete it meanwhile, and an array that is also
-        # given away is seen to have another user.
-        read = args
-        if tape.passed:
-            read = [x.with_type(x.type) if i in tape.passed else x for i, x in enumerate(args)]
-        for i, x in enumerate(read):
-            if i not in tape.overwritten:
-                ins[i] = _address(x, held)
-        asked = (not guard and into) or (None,) * len(tape.results)
-        blocks = [
-            (b or PoolBlock(r.nbytes)) if r.kind == "new" else None for r, b in zip(tape.results, asked, strict=True)
-        ]
-        for i, block in enumerate(blocks):
-            outs[i] = block and block.address
-        if tape.overwritten:
-            last = {id(args[i]): i for i in tape.overwritten}
-            for i in tape.overwritten:
-                x = args[i]
-                owned[i] = block = _own(x) if last[id(x)] == i else _copied(x.numpy())
-                ins[i] = block.address
-        if guard:
-            status = guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
-            for i, b in enumerate(into):
-                if b is not None and (block := blocks[i]) is not None:
-                    ctypes.memmove(b.address, block.address, tape.results[i].nbytes)
-                    blocks[i] = b
-        else:
-            status = self._runtime.run(tape.address, ins, outs)
-        if status == NO_MEMORY:
-            raise out_of_memory(self.program.arena)
-        results: list[DeviceArray] = []
-        for r, block, type in zip(tape.results, blocks, self.program.out_types, strict=True):
-            if r.kind == "result":
-                results.append(results[r.index].with_type(type))
-            elif r.kind == "const":
-                results.append(DeviceArray(constant(tape.constants[r.index], type), type))
-            elif block is None and r.index not in owned:
-                results.append(read[r.index].with_type(type))
-            else:
-                results.append(DeviceArray(None, type, CpuBuffer(block or owned[r.index], type)))
-        return results
+        if not guard:
+            return self._run(self.tape, args, into)
+        tape = self._guarded(guard)
+        run = lambda ins, outs, blocks: guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
+        return self._run(tape, args, into, run)
 
     def _guarded(self, mode: str) -> Tape:
         """The tape for a value of ``config.guard``."""
@@ -139,6 +95,7 @@ class CpuExecutable(Executable):
         if self._quick:
             self.tape = Tape(self.program, engine(self._isa), self._runtime)
             self._quick = False
+            self._record(self.tape, False)
 
     def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         if self._part is None:
@@ -168,7 +125,7 @@ class CpuExecutable(Executable):
         self.prepare()
         if current_settings().guard:
             return  # what machine code runs alone has no notes of what runs
-        shortcut(self.program, self.tape, jitted, call)
+        shortcut(self, self.tape, jitted, call)
 
     @property
     def text(self) -> str:
@@ -190,59 +147,3 @@ def _is_short(program: CpuProgram) -> bool:
     kernels = [s.kernel for s in program.steps if isinstance(s, CallStep)]
     nested = any(s.bodies() for s in program.steps)
     return not nested and 0 < len(kernels) <= _FEW and sum(map(time_of, kernels)) <= _SHORT * len(kernels)
-
-
-def _address(x: DeviceArray, held: list[Any]) -> int:
-    """Where the elements of an argument are; ``held`` gets what keeps them there."""
-    buffer = x.buffer
-    if type(buffer) is CpuBuffer:
-        held.append(buffer.block)
-        return buffer.block.address
-    data = x.numpy()
-    if not (data.flags.c_contiguous and data.flags.aligned):
-        data = np.array(data, order="C")
-        if not x.is_deleted():
-            x._data = data  # for the next time, too
-    held.append(data)
-    return data.__array_interface__["data"][0]
-
-
-def _alone() -> tuple[int, int]:
-    """What this Python counts, in the very words of `_own`, where nobody else has a buffer and its memory.
-
-    With `getrefcount`'s own it is two of each, but since 3.14 a name lends its reference to a call.
-    """
-    anything: Any = object
-    buffer = CpuBuffer(anything(), anything())
-    return sys.getrefcount(buffer), sys.getrefcount(buffer.block)
-
-
-_ALONE: Final = _alone()
-
-
-def _own(x: DeviceArray) -> PoolBlock:
-    """Memory with the elements of a donated argument that may be written over: its own if nobody else sees it.
-
-    The array has let go of it before that is asked: another thread could look at it meanwhile. An array whose memory
-    is not written over has it back, until the call has succeeded.
-    """
-    buffer = x.buffer
-    if type(buffer) is not CpuBuffer:
-        return _copied(x.numpy())
-    x.delete()
-    # No more than of what one name holds, and one attribute: no other array has it, no view of NumPy's, and no call
-    # that is under way.
-    is_ours = (sys.getrefcount(buffer), sys.getrefcount(buffer.block)) == _ALONE
-    if is_ours and (not current_settings().guard or buffer.block.piece is not None):
-        return buffer.block
-    x.buffer = buffer
-    return _copied(buffer.to_numpy())
-
-
-def _copied(data: NDArray) -> PoolBlock:
-    """New memory with these elements."""
-    block = PoolBlock(data.nbytes)
-    if data.nbytes:
-        dense = np.ascontiguousarray(data)  # has a name: its memory lives until it was copied
-        ctypes.memmove(block.address, dense.ctypes.data, data.nbytes)
-    return block

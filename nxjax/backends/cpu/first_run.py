@@ -43,12 +43,15 @@ _SMALL: Final = 1 << 20
 _FEW: Final = 3
 
 
-def simple(program: Program) -> Program | None:
-    """``program``, or what is left of it after simplification, if that `is_simple`."""
+def simple_as_it_stands(program: Program) -> bool:
+    """Whether ops give what the program's machine code would, before anything is simplified."""
+    return not config.compile_first and is_simple(program) and not any(map(_is_folded, program.equations))
+
+
+def simplified(program: Program) -> Program | None:
+    """What is left of ``program`` after simplification, if that `is_simple`."""
     if config.compile_first:
         return None
-    if is_simple(program) and not any(map(_is_folded, program.equations)):
-        return program
     from nxjax.lower.cpu.lower import prepared
 
     ready = prepared(program)

@@ -9,7 +9,6 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.backends.cpu.guard import GuardedMemory
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.config import config
 from nxjax.trace.array import UNCHANGING
@@ -29,7 +28,7 @@ class PoolBlock:
         nbytes: how much; a block is never without an address.
 
     Attributes:
-        piece: what it is in guard mode.
+        piece: in guard mode, the `GuardedMemory` that it is.
 
     Raises:
         MemoryLimitError: the system gives no more.
@@ -40,8 +39,10 @@ class PoolBlock:
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         self.address = 0
-        self.piece: GuardedMemory | None = None
+        self.piece: Any = None
         if config.guard:
+            from nxjax.backends.cpu.guard import GuardedMemory
+
             self._release = _kept
             self.piece = GuardedMemory(nbytes, "an array")
             self.address = self.piece.address

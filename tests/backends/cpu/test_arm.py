@@ -11,7 +11,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.backends.cpu.native import runtime
+from nxjax.backends.cpu.native import emitted
 from nxjax.backends.cpu.native.loading import _Linked
 from nxjax.backends.cpu.native.relocations import PROCESSORS
 from nxjax.backends.cpu.native.sync import SYSTEM
@@ -241,7 +241,7 @@ def test_probes_compile(arm):
 
 @pytest.mark.parametrize("arm", [PLAIN], ids=["plain"], indirect=True)
 def test_the_machine_that_walks_tapes_compiles(arm):
-    check(arm, runtime.text(replace(SYSTEM, processor="aarch64")), "neon")
+    check(arm, emitted.text(replace(SYSTEM, processor="aarch64")), "neon")
 
 
 CLOSE = {"bfloat16": 2e-2, "float16": 4e-3, "float64": 1e-9} | dict.fromkeys(("float32", "complex64"), 2e-5)

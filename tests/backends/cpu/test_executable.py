@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.cpu import executable
+from nxjax.backends.cpu import running
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
@@ -280,7 +280,7 @@ def test_a_donated_array_lets_go_before_it_is_asked_who_else_sees_it(monkeypatch
     anything = object()
     named = (lambda value: sys.getrefcount(value))(anything) - sys.getrefcount(anything)  # what a parameter counts
 
-    monkeypatch.setattr(executable, "sys", Sys)
+    monkeypatch.setattr(running, "sys", Sys)
     with config.using(fast_calls=False):
         for _ in range(3):
             x[0] = nx.jit(lambda x: x + 1)(np.arange(4, dtype=np.float32))

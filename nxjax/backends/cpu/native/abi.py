@@ -54,3 +54,5 @@ class Addresses(NamedTuple):
 
 
 COPY_BLOCK: Final = 64 * 1024
+# What the pool counts, in the order of its words.
+STATISTICS: Final = ("in_use", "peak", "kept", "blocks", "hits", "misses", "limit", "free_blocks")

@@ -1,4 +1,4 @@
-"""The machine that runs tapes: one native function steps through a table of instructions that `tape` has written.
+"""The machine that runs tapes: one native function steps through a table of instructions, as `tables` has it.
 
 What changes during a run lies in its *frame*: the words of the kernels (addresses and integers), of which those that
 hold addresses of arguments and results are written at the start of each run, and those that move in loops as the loops
@@ -40,43 +40,41 @@ from nxjax.backends.cpu.native.sync import (
     swap_if,
     word,
 )
-from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
-
-OPCODES: Final = (
-    "end", "call", "heavy", "parallel", "copy", "copy4", "copy8", "host", "repeat", "again", "test", "jump", "select",
-)  # fmt: skip
-# Of an instruction: what, three operands that all have, and the rest.
-OP, CODE, WORDS, COUNT, TARGET, MOVES, EXTRA, WEIGHT = range(0, 64, 8)
-INSTRUCTION: Final = 64
-# Of a move: the word (bytes into the frame), bytes per turn, bytes of all turns.
-MOVE: Final = 24
-# Of a relocation: the word, which address (bytes into the array of addresses), bytes added to it.
-RELOCATION: Final = 24
-
-# Of a tape.
-(
-    T_CODE,  # instructions
-    T_IMAGE,  # what a new frame's words are
-    T_WORDS,  # bytes of words
-    T_FRAME,  # bytes of a frame
-    T_BLOCK,  # bytes of scratch and temporaries
-    T_INSIDE,  # where they lie in the frame; 0: in a block of their own, taken for each run
-    T_IN,  # relocations by arguments: table, how many
+from nxjax.backends.cpu.native.tables import (
+    CODE,
+    COUNT,
+    EXTRA,
+    F_BLOCK,
+    F_LEFT,
+    F_NEXT,
+    F_THREAD,
+    FRAME_HEADER,
+    INSTRUCTION,
+    MOVE,
+    MOVES,
+    OP,
+    OPCODES,
+    RELOCATION,
+    T_BLOCK,
+    T_CODE,
+    T_FRAME,
+    T_IMAGE,
+    T_IN,
     T_INS,
-    T_OUT,  # by results
+    T_INSIDE,
+    T_KEPT,
+    T_LONG,
+    T_OUT,
     T_OUTS,
-    T_TEMP,  # by the block
+    T_STRICT,
+    T_TEMP,
     T_TEMPS,
-    T_KEPT,  # the frame that is kept, or null
-    T_LONG,  # 1: give the interpreter's lock back while it runs
-    T_STRICT,  # 1: floats are as IEEE has them by default while it runs
-) = range(0, 15 * 8, 8)
-TAPE: Final = 15 * 8
-
-# Of a frame: the block that temporaries' words point to, nanoseconds until the clock is read, when to ask for signals,
-# the thread state while the interpreter's lock is given back (else null).
-F_BLOCK, F_LEFT, F_NEXT, F_THREAD = 0, 8, 16, 24
-FRAME_HEADER: Final = 64
+    T_WORDS,
+    TARGET,
+    WEIGHT,
+    WORDS,
+)
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 _LOOK: Final = 200_000  # ns of work between two looks at the clock
 _SIGNALS: Final = 50_000_000  # ns between two questions for signals

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from nxjax.backends.cpu.native.abi import STATISTICS
 from nxjax.backends.cpu.native.sync import System, fetch, lock, null, put, swap_if, unlock, word
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
@@ -37,8 +38,7 @@ _HUGE_PAGE: Final = 2 * 2**20
 # A large block may serve for one that is up to two classes smaller.
 _SEARCHED: Final = 3
 
-# Of the pool's state; the first eight words are `statistics`.
-STATISTICS: Final = ("in_use", "peak", "kept", "blocks", "hits", "misses", "limit", "free_blocks")
+# Of the pool's state; the first words are `STATISTICS`.
 _IN_USE, _PEAK, _KEPT, _BLOCKS, _HITS, _MISSES, _LIMIT, _FREE_BLOCKS = range(0, 64, 8)
 _LOCK, _OLDEST, _NEWEST, _HEADS = 64, 72, 80, 128
 _STATE: Final = "@nx_pool"

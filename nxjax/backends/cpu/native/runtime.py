@@ -1,7 +1,8 @@
 """The native runtime of this process, compiled or loaded once, and its face for Python.
 
 One for the whole process, whatever instruction set kernels are made for: memory and threads are shared. Follows the
-settings ``num_threads`` and ``cpu_pool_bytes`` when they change, and forks: a child has its own threads.
+settings ``num_threads`` and ``cpu_pool_bytes`` when they change, and forks: a child has its own threads. Must not
+import what writes the code; that is `emitted`, for a process that finds none.
 """
 
 from __future__ import annotations
@@ -9,19 +10,16 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
-from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.native import machine, pool, threads
-from nxjax.backends.cpu.native.abi import Addresses
-from nxjax.backends.cpu.native.sync import SYSTEM, System
+from nxjax.backends.cpu.native.abi import STATISTICS, Addresses
+from nxjax.backends.cpu.native.loading import keep
 from nxjax.config import config, watch
 from nxjax.errors import MemoryLimitError
-from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.ir import LlvmModule
 
 _SYMBOLS: Final[tuple[str, ...]] = (
     "nx_run", "nx_acquire", "nx_release", "nx_parallel_for", "nx_copy",
@@ -34,13 +32,16 @@ _SPINS: Final = 1500
 _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 
-def text(system: System = SYSTEM) -> str:
-    """The runtime in LLVM's language."""
-    module = LlvmModule()
-    pool.emit(module, system)
-    threads.emit(module, system)
-    machine.emit(module, system)
-    return module.text
+def _addresses() -> Sequence[int]:
+    """Where the functions are: in code that an earlier process has left, or that is made now."""
+    file = earlier.read("runtime")
+    code = None if file is None else earlier.code(file.decode(), _SYMBOLS)
+    if code is None:
+        from nxjax.backends.cpu.native import emitted
+
+        return emitted.addresses(_SYMBOLS)
+    keep(code)
+    return [code.addresses[s] for s in _SYMBOLS]
 
 
 @final
@@ -56,7 +57,7 @@ class Runtime:
     """
 
     def __init__(self) -> None:
-        found: dict[str, int] = dict(zip(_SYMBOLS, engine(isa.current()).module(text(), _SYMBOLS), strict=True))
+        found: dict[str, int] = dict(zip(_SYMBOLS, _addresses(), strict=True))
         self._at = found
         self.addresses = Addresses(*(found[s] for s in _SYMBOLS[:5]))
         self.run: Callable[[int, Any, Any], int] = ctypes.PYFUNCTYPE(_I64, _PTR, _PTR, _PTR)(found["nx_run"])
@@ -108,10 +109,10 @@ class Runtime:
     # --- questions ---
 
     def statistics(self) -> dict[str, int]:
-        """Counts of the pool (`pool.STATISTICS`)."""
-        words = (ctypes.c_int64 * len(pool.STATISTICS))()
+        """Counts of the pool (`STATISTICS`)."""
+        words = (ctypes.c_int64 * len(STATISTICS))()
         self._procedure("nx_pool_statistics", _PTR)(ctypes.addressof(words))
-        return dict(zip(pool.STATISTICS, words, strict=True))
+        return dict(zip(STATISTICS, words, strict=True))
 
     def thread_statistics(self) -> dict[str, int]:
         """``threads`` that are wanted, ``helpers`` that exist, ``regions`` that they have worked on."""

@@ -10,12 +10,12 @@ import ctypes
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.backends.cpu.engine import KernelCache
-from nxjax.backends.cpu.native import machine as m
+from nxjax.backends.cpu.native import tables as m
 from nxjax.backends.cpu.native.abi import COPY_BLOCK
 from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.quiet import quiet
@@ -54,70 +54,41 @@ _GRAINS: Final = 3
 _BLOCKS: Final = 8  # of `COPY_BLOCK`, for a copy
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
 _CHUNKS: Final = 512
-# Scratch and temporaries up to this size stay with the frame between runs.
-_INSIDE: Final = 64 * 1024
 _PARALLEL: Final = m.OPCODES.index("parallel")
 
 
-class ResultLocation(NamedTuple):
-    """Where result i of a run is.
-
-    ``kind``: ``new``: at ``outs[i]``, ``nbytes`` of it; ``input``: it is argument ``index``, as it was or, where the
-    argument was donated, written over; ``const``: it is constant ``index``; ``result``: it is result ``index``.
-    """
-
-    kind: str
-    index: int
-    nbytes: int
-
-
 @final
-class Tape:
-    """The tables of one program, and what they keep alive.
+class Tape(m.LinkedTape):
+    """The tables of one program.
 
     Attributes:
-        address: of the tape, for ``run``.
-        results: where each result is.
-        overwritten: arguments whose memory the tape writes to (they were donated).
-        passed: arguments that are results as they were.
         nanoseconds: estimated time of a run; infinite where loops run until a condition says.
-        constants: the program's, 64-byte aligned.
         writer: what wrote the tables, a `TapeEncoder` or what ``writer`` names.
     """
 
     def __init__(
         self, program: CpuProgram, engine: KernelCache, runtime: Runtime, writer: type[TapeEncoder] | None = None
     ) -> None:
-        self._runtime = runtime
-        self.constants = [_aligned(c) for c in program.consts]
-        self.results = _results(program)
-        self.overwritten = frozenset(b.index for b in _written(program.steps) if b.kind == "input")
-        self.passed = frozenset({r.index for r in self.results if r.kind == "input"}.difference(self.overwritten))
-        self.writer = written = (writer or TapeEncoder)(program, engine, runtime, self.constants)  # holds the tables
+        constants = [m.aligned(c) for c in program.consts]
+        self.writer = written = (writer or TapeEncoder)(program, engine, runtime, constants)  # holds the tables
         written.steps(program.steps)
         written.emit("end")
         self.nanoseconds = written.time
-        self._table = written.table()
-        self.address = self._table.ctypes.data
-
-    def __del__(self, kept: int = m.T_KEPT // 8) -> None:
-        # When the interpreter ends, this file's names are gone before the last tapes are.
-        frame = int(self._table[kept]) if hasattr(self, "_table") else 0
-        if frame:
-            self._runtime.release(frame)
+        overwritten = frozenset(b.index for b in _written(program.steps) if b.kind == "input")
+        super().__init__(written.parts(), _results(program), overwritten, constants, runtime.release)
 
 
-def _results(program: CpuProgram) -> tuple[ResultLocation, ...]:
-    found: list[ResultLocation] = []
+def _results(program: CpuProgram) -> tuple[m.ResultLocation, ...]:
+    found: list[m.ResultLocation] = []
     seen: dict[Any, int] = {}
     for i, b in enumerate(program.outputs):
         if b.kind == "output":
             found.append(
-                ResultLocation("result", seen[b], b.nbytes) if b in seen else ResultLocation("new", i, b.nbytes)
+                m.ResultLocation("result", seen[b], b.nbytes) if b in seen else m.ResultLocation("new", i, b.nbytes)
             )
             seen.setdefault(b, i)
         else:
-            found.append(ResultLocation(b.kind, b.index, b.nbytes))
+            found.append(m.ResultLocation(b.kind, b.index, b.nbytes))
     return tuple(found)
 
 
@@ -126,18 +97,6 @@ def _written(steps: Sequence[TapeStep]) -> Any:
         yield from (r.buffer for r in step.writes())
         for body in step.bodies():
             yield from _written(body)
-
-
-def _aligned(array: NDArray) -> NDArray:
-    """The array, dense and at a multiple of `ALIGN`."""
-    array = np.ascontiguousarray(array)
-    if not array.ctypes.data % ALIGN:
-        return array
-    raw = np.empty(array.nbytes + ALIGN, np.uint8)
-    start = -raw.ctypes.data % ALIGN
-    copy = raw[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
 
 
 def time_of(kernel: Kernel) -> float:
@@ -174,6 +133,12 @@ class TapeEncoder:
         # Instructions' fields that hold the number of an instruction, until addresses are known.
         self._jumps: list[tuple[int, int, int]] = []
         self._cases: list[tuple[int, list[int]]] = []
+        self._moves: list[tuple[int, list[int]]] = []
+        # What another process has elsewhere: code by instruction and symbol ("": `copy`), constants by word, which
+        # one and the bytes into it. Python's functions it has nowhere.
+        self.codes: list[tuple[int, str]] = []
+        self.places: list[tuple[int, int, int]] = []
+        self.is_portable = True
         self._kept: list[Any] = []
         scratch = max((k.scratch for k in kernels), default=0)
         self._scratch = -(-scratch // ALIGN) * ALIGN
@@ -190,6 +155,8 @@ class TapeEncoder:
 
     def _ref(self, ref: Ref) -> int:
         kind, at, offset = self._place(ref.buffer)
+        if kind == "const":
+            self.places.append((len(self._words), ref.buffer.index, offset + ref.offset))
         place = self._word(at + offset + ref.offset if kind == "const" else 0)
         if kind != "const":
             self._relocations[kind].append((place, at, offset + ref.offset))
@@ -249,6 +216,7 @@ class TapeEncoder:
         """Call Python with the address of words that name these places."""
         words = self._refs(refs)
         self._kept.append(call)
+        self.is_portable = False
         self.emit("host", code=id(call), words=words, weight=_HOST_NS)
 
     def _call(self, step: CallStep) -> None:
@@ -257,6 +225,7 @@ class TapeEncoder:
             return
         words = self._refs((*step.ins, *step.outs), step.kernel.integers)
         code, weight = self._machine_code(step), time_of(kernel) + _STEP_NS
+        self.codes.append((len(self._code), kernel.symbol))
         self.time += weight
         if is_parallel(kernel):
             chunk = chunk_of(kernel)
@@ -288,6 +257,7 @@ class TapeEncoder:
             self.emit(op, words=self._refs(refs), count=step.nbytes)
             return
         code, words = self._machine_code(step), self._refs(refs, (step.nbytes,))
+        self.codes.append((len(self._code), ""))
         self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
 
     def _repeat(self, step: RepeatStep) -> None:
@@ -300,9 +270,9 @@ class TapeEncoder:
         before, light, self._light = self.time, self._light, 0.0
         self.steps(step.body)
         moves = [n for place, stride in self._moving.pop(step.counter) for n in (place, stride, stride * count)]
-        table = self._table(moves)
         turn = self._light + _STEP_NS
-        last = self.emit("again", code=table, words=counter, count=count, moves=len(moves) // 3, weight=turn)
+        last = self.emit("again", words=counter, count=count, moves=len(moves) // 3, weight=turn)
+        self._moves.append((last, moves))
         self._light = light
         self._goes(last, head + 1)
         self._goes(head, last + 1)
@@ -336,49 +306,28 @@ class TapeEncoder:
         self._cases.append((select, starts))
         self.time = before + max(times)
 
-    # --- tables ---
+    def files(self) -> dict[str, str]:
+        """The file of the cache that has the code of each kernel, by symbol."""
+        return {symbol: address.code.file for symbol, address in self._kernels.items()}
 
-    def _table(self, words: Sequence[int]) -> int:
-        """The address of a table of words; 0 for an empty one."""
-        if not words:
-            return 0
-        array = np.array(words, np.int64)
-        self._kept.append(array)
-        return array.ctypes.data
-
-    def table(self) -> NDArray:
+    def parts(self) -> m.TapeParts:
         """The tape: everything is written."""
-        code = np.array(self._code, np.int64)
-        self._kept.append(code)
-        base = code.ctypes.data
-        for instruction, field, to in self._jumps:
-            code[instruction, field] = base + to * m.INSTRUCTION
-        for instruction, starts in self._cases:
-            code[instruction, m.CODE // 8] = self._table([base + s * m.INSTRUCTION for s in starts])
-        words = m.FRAME_HEADER + 8 * len(self._words)
-        block = self._scratch + self._arena
-        inside = -(-words // ALIGN) * ALIGN
-        within = block <= _INSIDE
-        tape = np.zeros(m.TAPE // 8, np.int64)
-        values = {
-            m.T_CODE: base,
-            m.T_IMAGE: self._table(self._words or [0]),
-            m.T_WORDS: 8 * len(self._words),
-            m.T_FRAME: inside + (block if within else 0),
-            m.T_BLOCK: block,
-            m.T_INSIDE: inside if within else 0,
-            m.T_LONG: int(self.time > LONG_NS),
+        numbers = lambda rows, width: np.array(rows, np.int64).reshape(-1, width)
+        each = lambda rows: [(i, np.array(row, np.int64)) for i, row in rows]
+        return m.TapeParts(
+            code=numbers(self._code, m.INSTRUCTION // 8),
+            words=np.array(self._words, np.int64),
+            ins=numbers(self._relocations["input"], 3),
+            outs=numbers(self._relocations["output"], 3),
+            temps=numbers(self._relocations["temp"], 3),
+            jumps=numbers(self._jumps, 3),
+            cases=each(self._cases),
+            moves=each(self._moves),
+            block=self._scratch + self._arena,
+            long=self.time > LONG_NS,
             # What helpers compute hangs on them, unless the caller's floats are as theirs.
-            m.T_STRICT: int(self._promised or _PARALLEL in [c[0] for c in self._code]),
-        }
-        for kind, table, count in (("input", m.T_IN, m.T_INS), ("output", m.T_OUT, m.T_OUTS),
-                                   ("temp", m.T_TEMP, m.T_TEMPS)):  # fmt: skip
-            entries = self._relocations[kind]
-            values[table] = self._table([n for entry in entries for n in entry])
-            values[count] = len(entries)
-        for offset, value in values.items():
-            tape[offset // 8] = value
-        return tape
+            strict=self._promised or _PARALLEL in [c[0] for c in self._code],
+        )
 
 
 @contextmanager

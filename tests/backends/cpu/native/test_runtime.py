@@ -12,7 +12,8 @@ from nxjax.backends.cpu.engine import KernelCache, engine
 from nxjax.backends.cpu.native import runtime as runtimes
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native.abi import Addresses
-from nxjax.backends.cpu.native.runtime import processors, runtime, text
+from nxjax.backends.cpu.native.emitted import text
+from nxjax.backends.cpu.native.runtime import processors, runtime
 from nxjax.config import config, watch
 from nxjax.kernels.cpu import isa
 from tests.backends.cpu.native.kernels import Busy

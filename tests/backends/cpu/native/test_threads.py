@@ -17,7 +17,8 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native import threads as threads_of_the_machine
-from nxjax.backends.cpu.native.runtime import processors, runtime, text
+from nxjax.backends.cpu.native.emitted import text
+from nxjax.backends.cpu.native.runtime import processors, runtime
 from nxjax.config import config
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa

@@ -1,0 +1,104 @@
+"""What earlier processes of the user have compiled, found again without the compiler.
+
+A record says for which sources, which LLVM and which processor it is good, by what can be asked in a millisecond: sizes
+of files and when they last changed, and what Linux says of the processor. Where that is not known there are no records.
+The files are those of `backends.cache`, with its rules of whom to believe. Must not import the compiler or llvmlite.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from nxjax.backends import cache
+from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, room
+from nxjax.config import config
+
+# Rooms whose code makes programs what they are.
+_ROOMS: Final = ("backends/cpu", "kernels", "lower", "ops", "trace", "transforms")
+# What Linux says of a processor, by its words for x86 and for ARM.
+_PROCESSOR: Final = (
+    "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
+    "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
+)  # fmt: skip
+_CPUINFO: Final = Path("/proc/cpuinfo")
+
+
+@lru_cache(1)
+def _good_for() -> str | None:
+    """What records of this process are good for; None where that cannot be told."""
+    llvm = importlib.util.find_spec("llvmlite")
+    if llvm is None or llvm.origin is None or not sys.platform.startswith("linux"):
+        return None
+    try:
+        lines = {line for line in _CPUINFO.read_text().splitlines() if line.partition("\t")[0].strip() in _PROCESSOR}
+        files = [(llvm.origin, os.stat(llvm.origin)), *_sources()]
+    except OSError:
+        return None
+    if not lines:
+        return None
+    parts = [f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files]
+    return cache.key_of(sys.version, *sorted(lines), *parts)
+
+
+def _sources() -> list[tuple[str, os.stat_result]]:
+    root = Path(__file__).parents[2]
+    found: list[tuple[str, os.stat_result]] = []
+    folders = [str(root / name) for name in _ROOMS]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                if entry.name.endswith(".py"):
+                    found.append((entry.path, entry.stat()))
+                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    folders.append(entry.path)
+    return sorted(found, key=lambda pair: pair[0])
+
+
+def _key(what: Sequence[str]) -> str | None:
+    good_for = _good_for()
+    settings = (config.cpu_isa, str(config.reproducible))
+    return None if good_for is None else cache.key_of("cpu-earlier", good_for, *settings, *what)
+
+
+def read(*what: str) -> bytes | None:
+    """The record of ``what``, under the settings as they are; None if there is none."""
+    key = _key(what)
+    return None if key is None else cache.load(key)
+
+
+def write(payload: bytes, *what: str) -> None:
+    """Leave a record for later processes."""
+    key = _key(what)
+    if key is not None:
+        cache.store(key, payload)
+
+
+def code(file: str, symbols: Sequence[str]) -> LoadedCode | None:
+    """The code in a file of the cache, if it has all ``symbols`` and can be loaded without LLVM."""
+    data, place = cache.load(file), room()
+    if data is None or place is None:
+        return None
+    # A line of symbols stands before the code of kernels.
+    start = data.find(b"\x7fELF")
+    try:
+        with COMPILING:
+            found = place.place(data[start:], _outside) if start >= 0 else None
+    except Unlinkable:
+        return None
+    return found if found is not None and all(s in found.addresses for s in symbols) else None
+
+
+def _outside(name: str) -> int | None:
+    """Where a function of the process is; None for none."""
+    for library in (ctypes.pythonapi, ctypes.CDLL(None)):
+        if hasattr(library, name):
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    return None
