@@ -1,4 +1,4 @@
-"""Rules of ensembles of decision trees, domain ``ai.onnx.ml``, before its version 5.
+"""Rules of ensembles of decision trees, domain ``ai.onnx.ml``.
 
 All rows go down all trees at once, one step of a loop for each level. Formulas: ONNX's operator definitions,
 docs/Operators-ml.md of github.com/onnx/onnx. Results are constant between the thresholds: derivatives are 0.
@@ -29,6 +29,10 @@ _COMPARISONS: Final = {
     "BRANCH_NEQ": jnp.not_equal,
 }
 _LEAF: Final = "LEAF"
+# What `TreeEnsemble` has numbers for, in order. The last comparison is with a set of values.
+_MODES: Final = (*_COMPARISONS, "BRANCH_MEMBER")
+_AGGREGATES: Final = ("AVERAGE", "SUM", "MIN", "MAX")
+_TRANSFORMS: Final = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 @final
@@ -88,14 +92,20 @@ def _read(
         for after in (if_true, if_false)
     ]
     roots = np.setdiff1d(np.arange(count), np.concatenate([e[branches] for e in ends]))
+    held = np.asarray(thresholds)
+    tracks = np.zeros(count, bool) if not missing else np.asarray(missing, bool)
+    depth = _depth(roots, branches, ends)
+    return _Trees(tuple(modes), np.asarray(features), held, ends[0], ends[1], tracks, roots, places, depth)
+
+
+def _depth(roots: NDArray, branches: NDArray, ends: Sequence[NDArray]) -> int:
+    """Branches between a root and a leaf, at most."""
     level, depth = roots, 0
     while (inner := level[branches[level]]).size:
         level, depth = np.unique(np.concatenate([e[inner] for e in ends])), depth + 1
-        if depth > count:
+        if depth > len(branches):
             raise ValueError("a tree that leads back to itself")
-    held = np.asarray(thresholds)
-    tracks = np.zeros(count, bool) if not missing else np.asarray(missing, bool)
-    return _Trees(tuple(modes), np.asarray(features), held, ends[0], ends[1], tracks, roots, places, depth)
+    return depth
 
 
 def _aggregated(
@@ -119,7 +129,9 @@ def _aggregated(
         raise Refused("from_onnx: an aggregate_function that nxjax does not know", got=function)
     far = np.where(there, total, np.inf if function == "MIN" else -np.inf).astype(dtype)
     read = jnp.take(jnp.asarray(far), at, axis=0)
-    return read.min(1) if function == "MIN" else read.max(1)
+    y = read.min(1) if function == "MIN" else read.max(1)
+    # As in ONNX Runtime: 0 for a target that no leaf has a weight for.
+    return jnp.where(jnp.take(jnp.asarray(there), at, axis=0).any(1), y, 0)
 
 
 def _either(tensor: Any, floats: Any) -> Any:
@@ -180,3 +192,59 @@ def _classifier(
     # As in ONNX Runtime: of two such scores only the logistic function is taken.
     both = nn.sigmoid(both) if post_transform == "LOGISTIC" else both
     return named((score[:, 0] > 0).astype(jnp.int64)), both
+
+
+@classical("TreeEnsemble")
+def _ensemble(
+    x: Any, *, nodes_featureids: Any, nodes_splits: Any, nodes_modes: Any, nodes_truenodeids: Any,
+    nodes_falsenodeids: Any, nodes_trueleafs: Any, nodes_falseleafs: Any, tree_roots: Any, leaf_targetids: Any,
+    leaf_weights: Any, n_targets: int = 1, nodes_missing_value_tracks_true: Any = None, nodes_hitrates: Any = None,
+    membership_values: Any = None, aggregate_function: int = 1, post_transform: int = 0,
+) -> Any:  # fmt: skip
+    count, leaves = len(nodes_modes), len(leaf_targetids)
+    missing = nodes_missing_value_tracks_true or (0,) * count
+    # Leaves stand behind the nodes. One row of each: comparison, feature, threshold, missing, if true, if false.
+    ends = [
+        [_placed(to, bool(leaf), count, leaves) for to, leaf in zip(after, where, strict=True)]
+        for after, where in ((nodes_truenodeids, nodes_trueleafs), (nodes_falsenodeids, nodes_falseleafs))
+    ]
+    names = [_MODES[m] for m in nodes_modes.tolist()]
+    rows = [*zip(names, nodes_featureids, nodes_splits.tolist(), missing, *ends, strict=True)]
+    rows += [(_LEAF, 0, 0.0, 0, count + i, count + i) for i in range(leaves)]
+    _with_members(rows, membership_values)
+    modes, features, thresholds, tracks, if_true, if_false = map(list, zip(*rows, strict=True))
+    roots, branches = np.asarray(tree_roots), np.array([m != _LEAF for m in modes])
+    after = np.asarray(if_true), np.asarray(if_false)
+    trees = _Trees(
+        tuple(modes), np.asarray(features), np.asarray(thresholds, nodes_splits.dtype), *after,
+        np.asarray(tracks, bool), roots, {(0, i): i for i in range(len(rows))}, _depth(roots, branches, after),
+    )  # fmt: skip
+    entries = [(0, count + i, t, w) for i, (t, w) in enumerate(zip(leaf_targetids, leaf_weights.tolist(), strict=True))]
+    y = _aggregated(x, trees, entries, n_targets, leaf_weights.dtype, _AGGREGATES[aggregate_function]).astype(x.dtype)
+    kind = _TRANSFORMS[post_transform]
+    return transformed(y, kind) if n_targets > 1 or kind == "PROBIT" else y
+
+
+def _placed(to: int, leaf: bool, count: int, leaves: int) -> int:
+    """The row of a node or a leaf."""
+    if not 0 <= to < (leaves if leaf else count):
+        raise ValueError(f"a branch to {'leaf' if leaf else 'node'} {to}")
+    return count + to if leaf else to
+
+
+def _with_members(rows: list[tuple[Any, ...]], values: Any) -> None:
+    """Write a comparison with a set of values as one with each of them, one after the other."""
+    flat = np.zeros(0) if values is None else np.asarray(values)
+    sets = iter([part[~np.isnan(part)] for part in np.split(flat, np.nonzero(np.isnan(flat))[0])])
+    for at, (mode, feature, _, missing, yes, no) in enumerate(list(rows)):
+        if mode == "BRANCH_MEMBER":
+            members = [*next(sets, np.zeros(0)).tolist()]
+            if not members:
+                raise ValueError("a comparison with a set of no values")
+            chain = [at, *range(len(rows), len(rows) + len(members) - 1)]
+            made = [
+                ("BRANCH_EQ", feature, member, missing, yes, otherwise)
+                for member, otherwise in zip(members, [*chain[1:], no], strict=True)
+            ]
+            rows[at] = made[0]
+            rows += made[1:]

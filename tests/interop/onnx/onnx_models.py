@@ -12,15 +12,23 @@ onnx: Any = pytest.importorskip("onnx")
 ort: Any = pytest.importorskip("onnxruntime")
 
 
-def one(kind: str, given: Mapping[str, Any], results: int = 1, opset: int = 19, domain: str = "", **more: Any) -> bytes:
-    """A model of one operator; an input of None is left out."""
+def one(
+    kind: str,
+    given: Mapping[str, Any],
+    results: int = 1,
+    opset: int = 19,
+    domain: str = "",
+    version: int = 3,
+    **more: Any,
+) -> bytes:
+    """A model of one operator; an input of None is left out. ``version`` is that of a domain of its own."""
     helper = onnx.helper
     known = {k: np.asarray(v) for k, v in given.items() if v is not None}
     outputs = [f"y{i}" for i in range(results)]
     node = helper.make_node(kind, [k if k in known else "" for k in given], outputs, domain=domain, **more)
     typed = [helper.make_tensor_value_info(k, _code(v), v.shape) for k, v in known.items()]
     graph = helper.make_graph([node], "net", typed, [onnx.ValueInfoProto(name=y) for y in outputs])
-    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, 3)] if domain else [])]
+    opsets = [helper.make_opsetid("", opset), *([helper.make_opsetid(domain, version)] if domain else [])]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
 
 

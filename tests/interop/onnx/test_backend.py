@@ -21,7 +21,6 @@ REFUSED = {
     "int2": "arrays of 2-bit integers",
     "e8m0": "arrays of powers of two",
     "image_decoder": "pictures in files: an image library reads them",
-    "tree_ensemble": "trees as version 5 has them, which converters do not write",
     "gradient_of": "an operator for gradients: `nx.grad` takes them",
 }
 # Parts of a test's name whose results nxjax has otherwise, and why.

@@ -7,7 +7,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import NxError
-from tests.interop.onnx.onnx_models import compare, made, one
+from tests.interop.onnx.onnx_models import compare, made, one, onnx
 
 ML = "ai.onnx.ml"
 X = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
@@ -106,5 +106,58 @@ def test_damaged_trees_are_errors(change: str):
     else:
         attributes["n_targets"] = 2**40
     data = one("TreeEnsembleRegressor", {"x": X}, domain=ML, **attributes)
+    with pytest.raises(NxError):
+        made(data, {"x": X})
+
+
+def ensemble(seed: int, modes: Any, **more: Any) -> dict[str, Any]:
+    """Trees as version 5 has them: two of three nodes and four leaves each."""
+    rng = np.random.default_rng(seed)
+    nodes: dict[str, Any] = {"nodes_trueleafs": [0, 1, 1] * 2, "nodes_falseleafs": [0, 1, 1] * 2, "tree_roots": [0, 3]}
+    nodes |= {"nodes_truenodeids": [1, 0, 2, 4, 4, 6], "nodes_falsenodeids": [2, 1, 3, 5, 5, 7]}
+    nodes |= {"nodes_featureids": [0, 1, 2, 2, 1, 0], "nodes_missing_value_tracks_true": [0, 1, 0, 1, 0, 1]}
+    kinds = np.array(rng.choice(modes, 6), np.uint8)
+    nodes["nodes_modes"] = onnx.numpy_helper.from_array(kinds)
+    splits = rng.choice(X.reshape(-1), 6).astype(np.float32)
+    nodes["nodes_splits"] = onnx.numpy_helper.from_array(splits)
+    weights = rng.normal(size=8).astype(np.float32)
+    nodes["leaf_weights"] = onnx.numpy_helper.from_array(weights)
+    members = [v for i in np.nonzero(kinds == 6)[0] for v in (i % 3, -1, 2 - i % 5, np.nan)]
+    if members:
+        nodes["membership_values"] = onnx.numpy_helper.from_array(np.array(members, np.float32))
+    return {"leaf_targetids": [0, 1, 0, 1, 1, 0, 1, 0], "n_targets": 2, **nodes, **more}
+
+
+@pytest.mark.parametrize("modes", [[0], [2], range(6), [0, 6]])
+@pytest.mark.parametrize("aggregate", [1, 2, 3])
+def test_ensembles_of_version_5(modes: Any, aggregate: int):
+    x = np.round(2 * X)  # ONNX Runtime has sets of whole numbers only
+    x[::5, 1] = 0 if 6 in modes else np.nan
+    attributes = ensemble(7, [*modes], aggregate_function=aggregate)
+    compare("TreeEnsemble", {"x": x}, domain=ML, version=5, **attributes)
+
+
+def test_transforms_of_version_5_have_the_standard_s_numbers():
+    # ONNX Runtime 1.32 takes the number of SOFTMAX for LOGISTIC.
+    plain, soft = (made(one("TreeEnsemble", {"x": X}, domain=ML, version=5, **a), {"x": X})[0].numpy() for a in (
+        ensemble(1, [0]), ensemble(1, [0], post_transform=1),
+    ))  # fmt: skip
+    np.testing.assert_allclose(soft, np.exp(plain) / np.exp(plain).sum(1, keepdims=True), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nodes_truenodeids": [0, 0, 2, 4, 4, 6]},
+        {"nodes_truenodeids": [1, 9, 2, 4, 4, 6]},
+        {"nodes_featureids": [0, 1]},
+        {"leaf_targetids": [7] * 8},
+        {"tree_roots": [99]},
+        {"aggregate_function": 9},
+        {"n_targets": 2**40},
+    ],
+)
+def test_damaged_ensembles_of_version_5_are_errors(change: Any):
+    data = one("TreeEnsemble", {"x": X}, domain=ML, version=5, **ensemble(1, [0]) | change)
     with pytest.raises(NxError):
         made(data, {"x": X})
