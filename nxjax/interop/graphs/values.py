@@ -11,7 +11,8 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax import custom_jvp, jvp
+from nxjax import custom_jvp, jvp, lax
+from nxjax import numpy as jnp
 from nxjax.errors import InvalidFileError, LoweringError, MemoryLimitError, NxError, ProgramError
 from nxjax.interop.graphs.mapped import held
 from nxjax.runtime import ensure_compile_time_eval
@@ -105,6 +106,11 @@ def applied(
 def _shown(node: object, xs: Sequence[Any]) -> str:
     types = ", ".join(str(x.type) if isinstance(x, Array) else type(x).__name__ for x in xs)
     return f"{node}({types})"
+
+
+def bounded(x: Any, low: float, high: float) -> Any:
+    """Floats within two bounds; the derivative on a bound is 0, as that of ReLU6 and of its relatives is."""
+    return lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(high, x.dtype))
 
 
 def straight_through(exact: Callable[..., Any], smooth: Callable[..., Any], *xs: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import NeedsValue, Refused, as_numpy, concrete
+from nxjax.interop.graphs.values import NeedsValue, Refused, as_numpy, bounded, concrete
 from nxjax.interop.onnx.graph import dtype_of
 from nxjax.interop.onnx.walk import rule
 from nxjax.trace import dtypes
@@ -37,7 +37,7 @@ _UNARY: Final[dict[str, Any]] = {
     "Neg": jnp.negative,
     "Not": jnp.logical_not,
     "Reciprocal": lambda x: 1 / x,
-    "Relu": lambda x: jnp.maximum(x, 0),
+    "Relu": nn.relu,
     "Round": jnp.round,
     "Sigmoid": nn.sigmoid,
     "Sign": jnp.sign,
@@ -48,7 +48,7 @@ _UNARY: Final[dict[str, Any]] = {
     "Sqrt": jnp.sqrt,
     "Tan": jnp.tan,
     "Tanh": jnp.tanh,
-    "HardSwish": lambda x: x * jnp.clip(x / 6 + 0.5, 0, 1),
+    "HardSwish": nn.hard_swish,
 }
 
 
@@ -162,22 +162,22 @@ def _leaky(x: Any, *, alpha: float = 0.01) -> Any:
 
 @rule("Elu")
 def _elu(x: Any, *, alpha: float = 1.0) -> Any:
-    return jnp.where(x < 0, alpha * jnp.expm1(jnp.minimum(x, 0)), x)
+    return nn.elu(x, alpha)
 
 
 @rule("Celu")
 def _celu(x: Any, *, alpha: float = 1.0) -> Any:
-    return jnp.maximum(x, 0) + jnp.minimum(alpha * jnp.expm1(jnp.minimum(x, 0) / alpha), 0)
+    return jnp.where(x > 0, x, alpha * jnp.expm1(jnp.where(x > 0, 0, x) / alpha))
 
 
 @rule("Selu")
 def _selu(x: Any, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Any:
-    return gamma * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.minimum(x, 0)))
+    return gamma * jnp.where(x > 0, x, alpha * jnp.expm1(jnp.where(x > 0, 0, x)))
 
 
 @rule("HardSigmoid")
 def _hard_sigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Any:
-    return jnp.clip(alpha * x + beta, 0, 1)
+    return bounded(alpha * x + beta, 0, 1)
 
 
 @rule("ThresholdedRelu")
@@ -204,6 +204,15 @@ def _swish(x: Any, *, alpha: float = 1.0) -> Any:
 @rule("Clip")
 def _clip(x: Any, least: Any = None, greatest: Any = None, *, min: Any = None, max: Any = None) -> Any:
     least, greatest = least if min is None else min, greatest if max is None else max
+    if (
+        least is not None
+        and greatest is not None
+        and x.dtype in dtypes.FLOAT
+        and np.size(least) == np.size(greatest) == 1
+    ):
+        # What ReLU6 is written as: one operator, whose derivative on a bound is 0.
+        low, high = (jnp.asarray(v).astype(x.dtype).reshape(()) for v in (least, greatest))
+        return lax.clamp(low, x, high)
     if least is not None:
         x = jnp.maximum(x, least).astype(x.dtype)
     return x if greatest is None else jnp.minimum(x, greatest).astype(x.dtype)

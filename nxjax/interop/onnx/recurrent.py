@@ -10,20 +10,20 @@ from typing import Any, Final
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused
+from nxjax.interop.graphs.values import Refused, bounded
 from nxjax.interop.onnx.walk import rule
 
 Function = Callable[[Any], Any]
 _ACTIVATIONS: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {
-    "relu": lambda x, a, b: jnp.maximum(x, 0),
+    "relu": lambda x, a, b: nn.relu(x),
     "tanh": lambda x, a, b: jnp.tanh(x),
     "sigmoid": lambda x, a, b: nn.sigmoid(x),
     "affine": lambda x, a, b: (1.0 if a is None else a) * x + (0.0 if b is None else b),
     "leakyrelu": lambda x, a, b: jnp.where(x < 0, (0.01 if a is None else a) * x, x),
     "thresholdedrelu": lambda x, a, b: jnp.where(x > (1.0 if a is None else a), x, 0),
     "scaledtanh": lambda x, a, b: (1.0 if a is None else a) * jnp.tanh((1.0 if b is None else b) * x),
-    "hardsigmoid": lambda x, a, b: jnp.clip((0.2 if a is None else a) * x + (0.5 if b is None else b), 0, 1),
-    "elu": lambda x, a, b: jnp.where(x < 0, (1.0 if a is None else a) * jnp.expm1(jnp.minimum(x, 0)), x),
+    "hardsigmoid": lambda x, a, b: bounded((0.2 if a is None else a) * x + (0.5 if b is None else b), 0, 1),
+    "elu": lambda x, a, b: jnp.where(x < 0, (1.0 if a is None else a) * jnp.expm1(jnp.where(x < 0, x, 0)), x),
     "softsign": lambda x, a, b: nn.soft_sign(x),
     "softplus": lambda x, a, b: nn.softplus(x),
 }

@@ -9,7 +9,7 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused
+from nxjax.interop.graphs.values import Refused, bounded
 from nxjax.interop.tflite.graph import dtype_of
 from nxjax.interop.tflite.walk import rule
 from nxjax.trace import dtypes
@@ -22,7 +22,7 @@ def activated(y: Any, number: int) -> Any:
     if number == 1:
         return nn.relu(y)
     if number in (2, 3):
-        return jnp.clip(y, *((-1, 1) if number == 2 else (0, 6)))
+        return bounded(y, *((-1, 1) if number == 2 else (0, 6)))
     if number == 4:
         return jnp.tanh(y)
     raise Refused("from_tflite: a fused activation that LiteRT does not have", got=number)
@@ -55,8 +55,8 @@ _ONE: Final[dict[str, Callable[..., Any]]] = {
     "ABS": jnp.abs, "NEG": jnp.negative, "EXP": jnp.exp, "LOG": jnp.log, "SQRT": jnp.sqrt, "RSQRT": lax.rsqrt,
     "SQUARE": jnp.square, "SIN": jnp.sin, "COS": jnp.cos, "FLOOR": jnp.floor, "CEIL": jnp.ceil, "ROUND": jnp.round,
     "SIGN": jnp.sign, "LOGISTIC": nn.sigmoid, "TANH": jnp.tanh, "RELU": nn.relu,
-    "RELU6": lambda x: jnp.clip(x, 0, 6), "RELU_N1_TO_1": lambda x: jnp.clip(x, -1, 1),
-    "RELU_0_TO_1": lambda x: jnp.clip(x, 0, 1), "ELU": nn.elu, "HARD_SWISH": nn.hard_swish,
+    "RELU6": lambda x: bounded(x, 0, 6), "RELU_N1_TO_1": lambda x: bounded(x, -1, 1),
+    "RELU_0_TO_1": lambda x: bounded(x, 0, 1), "ELU": nn.elu, "HARD_SWISH": nn.hard_swish,
     "LOGICAL_NOT": jnp.logical_not, "REAL": jnp.real, "IMAG": jnp.imag, "COMPLEX_ABS": jnp.abs,
 }  # fmt: skip
 

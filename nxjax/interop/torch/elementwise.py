@@ -10,7 +10,7 @@ import numpy as np
 
 from nxjax import lax, nn
 from nxjax import numpy as jnp
-from nxjax.interop.graphs.values import Refused
+from nxjax.interop.graphs.values import Refused, bounded
 from nxjax.interop.torch.promotion import category, floated, in_dtype, result_dtype, together, widened
 from nxjax.interop.torch.walk import rule
 from nxjax.scipy import special
@@ -34,8 +34,8 @@ _SAME: Final[dict[str, Any]] = {
     "silu": nn.silu,
     "mish": nn.mish,
     "log_sigmoid": nn.log_sigmoid,
-    "hardsigmoid": lambda x: jnp.clip(x / 6 + 0.5, 0, 1),
-    "hardswish": lambda x: x * (jnp.clip(x + 3, 0, 6) / 6),
+    "hardsigmoid": lambda x: bounded(x / 6 + 0.5, 0, 1),
+    "hardswish": nn.hard_swish,
     "selu": nn.selu,
 }
 # Functions that keep the dtype, whatever it is.
@@ -48,8 +48,8 @@ _ANY: Final[dict[str, Any]] = {
     "logical_not": lambda x: jnp.logical_not(x != 0),
     "neg": jnp.negative,
     "positive": lambda x: x,
-    "relu": lambda x: jnp.maximum(x, 0),
-    "relu6": lambda x: jnp.clip(x, 0, 6),
+    "relu": nn.relu,
+    "relu6": lambda x: nn.relu6(x) if category(x.dtype) == 2 else jnp.clip(x, 0, 6),
     "sgn": lambda x: _sign(x),
     "sign": lambda x: _sign(x),
     "signbit": lambda x: jnp.signbit(x) if category(x.dtype) == 2 else x < 0,
@@ -376,18 +376,20 @@ def _prelu(self: Any, weight: Any) -> Any:
 
 @rule("elu")
 def _elu(self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
-    low = jnp.expm1(jnp.minimum(self * input_scale, 0)) * (alpha * scale)
-    return jnp.where(self > 0, self if scale == 1 else self * scale, low)
+    if scale == input_scale == 1:
+        return nn.elu(self, alpha)
+    low = jnp.expm1(jnp.where(self > 0, 0, self * input_scale)) * (alpha * scale)
+    return jnp.where(self > 0, self * scale, low)
 
 
 @rule("celu")
 def _celu(self: Any, alpha: float = 1.0) -> Any:
-    return jnp.maximum(self, 0) + jnp.minimum(alpha * jnp.expm1(jnp.minimum(self, 0) / alpha), 0)
+    return jnp.where(self > 0, self, alpha * jnp.expm1(jnp.where(self > 0, 0, self) / alpha))
 
 
 @rule("hardtanh")
 def _hardtanh(self: Any, min_val: float = -1, max_val: float = 1) -> Any:
-    return jnp.clip(self, in_dtype(min_val, self.dtype), in_dtype(max_val, self.dtype))
+    return (bounded if category(self.dtype) == 2 else jnp.clip)(self, min_val, max_val)
 
 
 @rule("softplus")

@@ -110,7 +110,7 @@ def _one_state(name: str, cell: Any) -> None:
 
 _one_state("gru.input", _gru_cell)
 _one_state("rnn_tanh.input", _plain_cell(jnp.tanh))
-_one_state("rnn_relu.input", _plain_cell(lambda x: jnp.maximum(x, 0)))
+_one_state("rnn_relu.input", _plain_cell(nn.relu))
 
 
 def _bias(bias: Any) -> Any:
@@ -127,7 +127,7 @@ def _gru_step(input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh:
     return _gru_cell(w_hh, _bias(b_hh), None)((hx,), input @ w_ih.T + _bias(b_ih))[0]
 
 
-for _name, _function in {"rnn_tanh_cell": jnp.tanh, "rnn_relu_cell": lambda x: jnp.maximum(x, 0)}.items():
+for _name, _function in {"rnn_tanh_cell": jnp.tanh, "rnn_relu_cell": nn.relu}.items():
 
     def _plain_step(
         input: Any, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None, _f: Any = _function

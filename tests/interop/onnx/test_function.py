@@ -12,6 +12,9 @@ from nxjax.errors import DtypeError, InvalidFileError, LoweringError, NxError, P
 from nxjax.transforms.inline import inlined
 
 onnx: Any = pytest.importorskip("onnx")
+
+from tests.interop.onnx.onnx_models import one  # noqa: E402
+
 helper, numpy_helper, TensorProto = onnx.helper, onnx.numpy_helper, onnx.TensorProto
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -622,3 +625,24 @@ def test_what_numbers_that_a_rule_takes_are_computed_from_is_no_parameter():
         f = nx.interop.from_onnx(file.SerializeToString())
         assert list(f.params) == ["w"]
         np.testing.assert_array_equal(nx.jit(f)(f.params, x), np.full((1, 1, 4, 4), 3))
+
+
+@pytest.mark.parametrize(
+    ("kind", "attributes", "more", "at", "slopes"),
+    [
+        ("Relu", {}, [], [-1, -0.0, 0, 2], [0, 0, 0, 1]),
+        ("Clip", {}, [0, 6], [-1, 0, 2, 6, 7], [0, 0, 1, 0, 0]),
+        ("HardSigmoid", {"alpha": 0.5}, [], [-2, -1, 0, 1, 2], [0, 0, 0.5, 0, 0]),
+        ("HardSwish", {}, [], [-4, -3, 0, 3, 4], [0, 0, 0.5, 1, 1]),
+        ("Elu", {"alpha": 1.0}, [], [0, 2], [1, 1]),
+        ("Elu", {"alpha": 0.5}, [], [0, 2], [0.5, 1]),
+        ("Celu", {}, [], [0, 2], [1, 1]),
+        ("Selu", {"alpha": 2.0, "gamma": 3.0}, [], [0, 2], [6, 3]),
+    ],
+)
+def test_derivatives_where_a_function_has_a_corner(kind: str, attributes: Any, more: Any, at: Any, slopes: Any):
+    # As in PyTorch: zeros, which such functions themselves give, are common.
+    given = {"x": np.array(at, np.float32)} | {f"b{i}": np.float32(v) for i, v in enumerate(more)}
+    f = nx.interop.from_onnx(one(kind, given, opset=22, **attributes), closed=True)
+    found = nx.grad(lambda x: f(**{**given, "x": x}).sum())(jnp.asarray(given["x"]))
+    np.testing.assert_allclose(found, slopes, rtol=1e-6)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nxjax as nx
 from tests.interop.tflite.tflite_files import T, agree, const, one
 
 pytest.importorskip("ai_edge_litert")
@@ -320,3 +321,10 @@ def test_operators(name: str):
     data, xs = one(kind, operands, *(outs if isinstance(outs, tuple) else (outs,)), **options)
     # Its reference kernel leaves out the last channel of a window, against TensorFlow and its own optimized kernel.
     agree(data, xs, reference=name != "lrn", tolerance=3e-6 if name in ("lrn", "rfft") else 1e-6)
+
+
+@pytest.mark.parametrize(("kind", "ends"), {"RELU6": (0, 6), "RELU_N1_TO_1": (-1, 1), "RELU_0_TO_1": (0, 1)}.items())
+def test_the_derivative_on_a_bound_is_0(kind: str, ends: Any):
+    data, xs = one(kind, [(T((3,)), np.array([*ends, 0.5], np.float32))], T((3,)))
+    f = nx.interop.from_tflite(data, closed=True)
+    assert nx.grad(lambda x: f(x).sum())(nx.array(xs[0])).tolist() == [0, 0, 1]

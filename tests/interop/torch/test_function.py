@@ -250,3 +250,20 @@ def test_an_operator_without_a_rule_is_named():
     with pytest.raises(LoweringError, match=r"no rule for operator aten\.special_bessel_j0") as caught:
         f(np.ones(2, np.float32))
     assert "test_function.py" in str(caught.value)
+
+
+FUNCTIONAL = torch.nn.functional
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        torch.relu, FUNCTIONAL.relu6, FUNCTIONAL.hardtanh, FUNCTIONAL.hardsigmoid, FUNCTIONAL.hardswish,
+        FUNCTIONAL.elu, FUNCTIONAL.celu, FUNCTIONAL.selu, lambda x: FUNCTIONAL.elu(x, 0.5),
+        lambda x: FUNCTIONAL.hardtanh(x, 0.0, 6.0),
+    ],
+)  # fmt: skip
+def test_derivatives_where_a_function_has_a_corner(function: Any):
+    x = torch.tensor([-4.0, -3.0, -1.0, -0.0, 0.0, 0.5, 1.0, 3.0, 6.0, 7.0])
+    f = made(function, x)
+    close(nx.grad(lambda v: f(v).sum())(jnp.asarray(x.numpy())), torch.func.grad(lambda v: function(v).sum())(x))
