@@ -27,6 +27,8 @@ from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.array import readonly, wrap
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
+from nxjax.trace.tree_keys import DictKey
+from nxjax.trace.tree_nodes import register_node
 
 NDArray = np.ndarray[Any, Any]
 _RANK: Final = 8
@@ -37,6 +39,9 @@ MOST: Final = 1 << 20  # tensors, or rows of metadata, of one file
 @final
 class LazyWeights(Mapping[str, Array], Shown):
     """Tensors of files by name: a mapping that reads each when it is asked for; `read` reads all.
+
+    It is a pytree, as a dict is: `jit`, `grad` and `tree.map` take it, and read all tensors in each call. `read` once
+    what is used often.
 
     Attributes:
         metadata: what the file says beside its tensors.
@@ -49,11 +54,12 @@ class LazyWeights(Mapping[str, Array], Shown):
     (LazyWeights(1 tensors), ['w'], (2, 3))
     """
 
-    def __init__(self, tensors: Mapping[str, Callable[[], NDArray]], metadata: Mapping[str, Any]) -> None:
+    def __init__(self, tensors: Mapping[str, Callable[[], Any]], metadata: Mapping[str, Any]) -> None:
         self._tensors, self.metadata = dict(tensors), dict(metadata)
 
     def __getitem__(self, name: str) -> Array:
-        return wrap(readonly(self._tensors[name]()))
+        x = self._tensors[name]()
+        return wrap(readonly(x)) if isinstance(x, np.ndarray) else x
 
     def read(self, progress: bool | None = None) -> dict[str, Array]:
         """All tensors by name.
@@ -85,6 +91,18 @@ class LazyWeights(Mapping[str, Array], Shown):
 
     def __repr__(self) -> str:
         return f"LazyWeights({len(self)} tensors)"
+
+
+def _flat(weights: LazyWeights) -> tuple[tuple[Any, ...], Any, tuple[DictKey, ...]]:
+    return tuple(weights.values()), tuple(weights), tuple(map(DictKey, weights))
+
+
+def _unflat(names: Any, leaves: Any) -> LazyWeights:
+    # Leaves of a trace, derivatives, or what else takes the place of the tensors; none is looked at here.
+    return LazyWeights({k: (lambda v=v: v) for k, v in zip(names, leaves, strict=True)}, {})
+
+
+register_node(LazyWeights, _flat, _unflat)
 
 
 def damaged(path: Path, why: object) -> NoReturn:

@@ -404,3 +404,19 @@ def test_reading_all_shows_a_bar(tmp_path: Path, capsys: Any, monkeypatch: Any):
     monkeypatch.setattr(progress, "interactive", lambda: True)
     np.testing.assert_array_equal(weights.read()["w"], W)
     assert not capsys.readouterr().err
+
+
+def test_weights_are_a_pytree(tmp_path: Path):
+    path = tmp_path / "w.safetensors"
+    safetensors.numpy.save_file({"w": W, "b": W[0] + 1}, path)
+    weights, x = nx.interop.load_safetensors(path), np.ones((2, 3), np.float32)
+    f = lambda p, x: ((x @ p["w"] + p["b"]) ** 2).sum()
+    held = weights.read()
+    assert float(nx.jit(f)(weights, x)) == float(nx.jit(f)(held, x))
+    grads = nx.grad(f)(weights, x)
+    for k, g in nx.grad(f)(held, x).items():
+        np.testing.assert_array_equal(grads[k], g)
+    tuned = nx.tree.map(lambda p, g: p - 0.5 * g, weights, grads)
+    np.testing.assert_array_equal(tuned["b"], held["b"] - 0.5 * grads["b"])
+    found = sorted(nx.tree_util.keystr(path) for path, _ in nx.tree_util.tree_leaves_with_path(weights))
+    assert found == ["['b']", "['w']"] and nx.tree.leaves(nx.tree.map(lambda _: None, weights)) == []
