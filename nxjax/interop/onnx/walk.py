@@ -34,6 +34,9 @@ from nxjax.trace.types import ArrayType
 
 # How deep bodies of operators may lie in one another.
 DEPTH: Final = 32
+# What to do about an operator that nobody knows, and about those that ONNX Runtime makes for the processor it runs on.
+_BODY: Final = "give the file a function that says what it computes (onnx.helper.make_function)"
+_ONE_PROCESSOR: Final = "write the optimized model with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
 # Operators that one walk does in such bodies.
 _WRITTEN: Final = 1 << 17
 
@@ -189,7 +192,10 @@ class OnnxWalker:
             raise invalid(f"functions call one another more than {DEPTH} deep", node)
         body = self.model.functions.get(node.kind) or schema_body(node, xs)
         if body is None:
-            raise Refused(f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node)
+            raise Refused(
+                f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node,
+                fix=_ONE_PROCESSOR if node.kind.startswith("com.microsoft.nchwc::") else _BODY,
+            )  # fmt: skip
         self._written += len(body.nodes)
         if self._written > _WRITTEN:
             raise invalid(f"functions that come to more than {_WRITTEN} operators", node)

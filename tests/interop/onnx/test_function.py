@@ -465,8 +465,15 @@ def test_damaged_and_hostile_files_are_one_clear_error():
         nx.interop.from_onnx(huge.SerializeToString())({})
     unknown = model([node("Frobnicate", "x", "y")], [info("x", ["n"])], [info("y", ["n"])])
     f = nx.interop.from_onnx(unknown.SerializeToString())
-    with pytest.raises(LoweringError, match="no rule for operator Frobnicate"):
+    with pytest.raises(LoweringError, match="no rule for operator Frobnicate") as refused:
         f({}, X[0])
+    assert "make_function" in str(refused.value.fix)
+    blocked = model(
+        [node("Conv", "x w", "y", domain="com.microsoft.nchwc")], [info("x", None), info("w", None)], [info("y", None)]
+    )
+    with pytest.raises(LoweringError, match=r"nchwc::Conv") as refused:
+        nx.interop.from_onnx(blocked.SerializeToString())({}, X[0], X[0])
+    assert "ORT_ENABLE_EXTENDED" in str(refused.value.fix)
     more = model([node("Relu", "x", "y", wildness=3)], [info("x", ["n"])], [info("y", ["n"])])
     with pytest.raises(LoweringError, match="wildness"):
         nx.interop.from_onnx(more.SerializeToString())({}, X[0])
