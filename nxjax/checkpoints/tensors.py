@@ -165,19 +165,20 @@ class TensorFile(Shown):
 
     Args:
         folder: the open folder that it is in, which may have another name by now.
+        mapping: the class of the map, which says whether arrays of nxjax may be views of it.
 
     Raises:
         InvalidFileError: no safetensors file, cut or damaged.
         OSError: it cannot be opened.
     """
 
-    def __init__(self, path: Path, folder: int | None = None) -> None:
+    def __init__(self, path: Path, folder: int | None = None, mapping: type[mmap.mmap] = mmap.mmap) -> None:
         self.path = path
         with safe_io.opened(path if folder is None else path.name, folder) as file:
             self.size = file.seek(0, 2)
             if self.size < 8:
                 self._fail("shorter than its header")
-            self._data: NDArray = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+            self._data: NDArray = np.frombuffer(mapping(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
         length = int.from_bytes(self._data[:8].tobytes(), "little")
         if not 2 <= length <= min(self.size - 8, _LONGEST_HEADER):
             self._fail(f"a header of {length} bytes")

@@ -21,10 +21,9 @@ from nxjax.display.progress import DELAY, bars
 from nxjax.errors import InvalidFileError, ParameterError, Shown
 from nxjax.files import safe_io
 from nxjax.interop.ggml import BLOCKS, dequantized
-from nxjax.interop.graphs.mapped import HeldFile, mapped
+from nxjax.interop.graphs.mapped import HeldFile, MappedFile, held, mapped
 from nxjax.numpy.files import load
 from nxjax.trace.annotations import DTypeLike
-from nxjax.trace.array import readonly, wrap
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.tree_keys import DictKey
@@ -59,7 +58,7 @@ class LazyWeights(Mapping[str, Array], Shown):
 
     def __getitem__(self, name: str) -> Array:
         x = self._tensors[name]()
-        return wrap(readonly(x)) if isinstance(x, np.ndarray) else x
+        return held(x) if isinstance(x, np.ndarray) else x
 
     def read(self, progress: bool | None = None) -> dict[str, Array]:
         """All tensors by name.
@@ -187,7 +186,7 @@ def _possible(shape: list[Any]) -> bool:
 
 
 def _safetensors(path: Path) -> LazyWeights:
-    file = TensorFile(path)
+    file = TensorFile(path, mapping=MappedFile)
     metadata = file.header.get(METADATA)
 
     def reader(name: str, row: Any) -> Callable[[], NDArray]:

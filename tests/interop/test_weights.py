@@ -420,3 +420,13 @@ def test_weights_are_a_pytree(tmp_path: Path):
     np.testing.assert_array_equal(tuned["b"], held["b"] - 0.5 * grads["b"])
     found = sorted(nx.tree_util.keystr(path) for path, _ in nx.tree_util.tree_leaves_with_path(weights))
     assert found == ["['b']", "['w']"] and nx.tree.leaves(nx.tree.map(lambda _: None, weights)) == []
+
+
+def test_arrays_are_views_of_a_mapped_file(tmp_path: Path):
+    # A copy of a large file would take its size in memory twice.
+    safetensors.numpy.save_file({"w": W}, tmp_path / "w.safetensors")
+    x = nx.interop.load_safetensors(tmp_path / "w.safetensors")["w"].numpy()
+    while isinstance(x, np.ndarray):
+        assert not x.flags.owndata
+        x = x.base
+    np.testing.assert_array_equal(nx.interop.load_safetensors(tmp_path / "w.safetensors")["w"], W)
