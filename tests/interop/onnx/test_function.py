@@ -564,7 +564,7 @@ def test_equations_are_in_the_scopes_of_their_nodes():
     found = inlined(nx.make_jaxpr(lambda x: f(f.params, x))(X[:2])).equations
     # A node without a name goes by its result's.
     assert {e.scope for e in found} == {"body/dense", "y"}
-    assert found[-1].op.name == "max" and found[-1].scope == "y"
+    assert found[-1].op.name == "relu" and found[-1].scope == "y"
 
 
 def test_operators_that_divide_by_zero_are_errors():
