@@ -9,7 +9,9 @@ import numpy as np
 
 from nxjax.lower.npu.formats.channels_first import Value
 from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
-from nxjax.lower.npu.graph import Node, NpuGraph, held_graphs
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, held_graphs
+from nxjax.lower.npu.ops import op_of
+from nxjax.trace import dtypes
 
 # Of as many steps as the condition says.
 _FOREVER: Final = np.asarray(-1, np.int64)
@@ -63,6 +65,7 @@ def write_while(net: OpenvinoNet, node: Node, write: Write) -> list[Value]:
     parameters = _parameters(inner, body)
     made = _written(inner, body, parameters, write)
     (again,) = _written(inner, condition, [*parameters[:count], *made], write)
+    made = [_copy(inner, t, y) if _moved(body, t) else y for t, y in zip(body.outputs, made, strict=True)]
     results = _results(inner, [again, *made])
     loop = net.op.loop(_output(net.constant(_FOREVER)), _output(more))
     loop.set_function(net.ov.Model(results, parameters, "body"))
@@ -71,7 +74,30 @@ def write_while(net: OpenvinoNet, node: Node, write: Write) -> list[Value]:
         loop.set_invariant_input(parameter, _output(value))
     for parameter, value, result in zip(parameters[count:], operands[count:], results[1:], strict=True):
         loop.set_merged_input(parameter, _output(value), result.output(0))
-    return [loop.get_iter_value(result.output(0), -1) for result in results[1:]]
+    read = {t for n in body.nodes for t in n.operands} | set(body.outputs)
+    found: list[Value] = []
+    for t, value, result in zip(body.inputs[count:], operands[count:], results[1:], strict=True):
+        y = loop.get_iter_value(result.output(0), -1)
+        # What its body does not read is not set before the first step: without one, the plugin gives any memory back.
+        found.append(y if t in read else net.op.select(_output(more), y, _output(value)))
+    return found
+
+
+def _moved(graph: NpuGraph, t: Tensor) -> bool:
+    """Whether a tensor is what comes in, at most moved: it may lie in the same memory."""
+    maker = {y: n for n in graph.nodes for y in n.outputs}
+    while (n := maker.get(t)) is not None and (op_of(n).picks or op_of(n).view):
+        t = n.operand()
+    return t in graph.inputs
+
+
+def _copy(net: OpenvinoNet, t: Tensor, value: Value) -> Value:
+    """The same numbers in memory of their own.
+
+    OpenVINO 2026.4's CPU plugin gives a loop's results back one after the other, so that what two of them exchange is
+    overwritten by the first.
+    """
+    return (net.op.logical_or if t.dtype == dtypes.bool_ else net.op.maximum)(value, value)
 
 
 def _output(value: Value) -> Any:

@@ -152,7 +152,17 @@ def _(net: OpenvinoNet, node: Node, rows: Value) -> Value:
     return y
 
 
-plain("batch_matmul")(lambda net, node, x, y: net.op.matmul(x, y, node.attrs["adj_x"], node.attrs["adj_y"]))
+@plain("batch_matmul")
+def _(net: OpenvinoNet, node: Node, x: Value, y: Value) -> Value:
+    """A matrix that is known is stored as it is read: a product with it and one with its transpose share no constant.
+
+    OpenVINO 2026.4's CPU plugin packs a constant of three dimensions once, and takes the pack for both.
+    """
+    values, turned = [x, y], [node.attrs["adj_x"], node.attrs["adj_y"]]
+    for i, t in enumerate(node.operands):
+        if turned[i] and t.data is not None and t.grid is None:
+            values[i], turned[i] = net.constant(t.data.swapaxes(-1, -2)), False
+    return net.op.matmul(*values, *turned)
 
 
 @images("max_pool_2d")

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, integers
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 
@@ -27,15 +25,22 @@ def write_while(w: TFLiteWriter, node: Node) -> None:
 def part(graph: NpuGraph, operations: list[TFLiteOperator]) -> tuple[NpuGraph, list[TFLiteOperator]]:
     """A graph inside of another, and its operators, with a tensor of its own for every result that is made.
 
-    What comes in may go out as it is; a constant, or what goes out twice, is copied.
+    What comes in may go out as it is; a constant, or what goes out twice, is copied. A constant is sliced: LiteRT's
+    RESHAPE of one owns its result, which an IF frees once more when the interpreter ends.
     """
     outputs: list[Tensor] = []
     copies: list[TFLiteOperator] = []
     for i, t in enumerate(graph.outputs):
         if t.constant or t in outputs or (t in graph.inputs and graph.inputs.index(t) != i):
             copy = Tensor(f"{t.name}/copy_{i}", t.shape, t.dtype, t.grid)
-            shape = integers(f"{copy.name}/shape", np.asarray(t.shape, np.int32).tolist())
-            copies.append(TFLiteOperator("RESHAPE", [t, shape], [copy], {"new_shape": t.shape}))
+            if t.data is not None:
+                # As a row, since SLICE has at most five axes.
+                row = Tensor(f"{t.name}/row_{i}", (t.data.size,), t.dtype, t.grid, t.data.reshape(-1))
+                t = Tensor(f"{t.name}/slice_{i}", row.shape, t.dtype, t.grid)
+                begin, size = integers(f"{t.name}/begin", [0]), integers(f"{t.name}/size", row.shape)
+                copies.append(TFLiteOperator("SLICE", [row, begin, size], [t]))
+            shape = integers(f"{copy.name}/shape", copy.shape)
+            copies.append(TFLiteOperator("RESHAPE", [t, shape], [copy], {"new_shape": copy.shape}))
             t = copy
         outputs.append(t)
     return replace(graph, outputs=outputs), [*operations, *copies]

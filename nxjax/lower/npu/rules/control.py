@@ -16,6 +16,7 @@ from nxjax.lower.npu.simplify import simplified
 from nxjax.trace import dtypes
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
+from nxjax.transforms.control.cond import choose
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
@@ -123,9 +124,14 @@ def _cond(
         return b.program(clamped_branch(branches, int(number)), xs)
     if len(branches) == 1:
         return b.program(branches[0], xs)
+    if index.shape:
+        # A choice for each element of a batch.
+        columns = zip(*(b.program(branch, xs) for branch in branches), strict=True)
+        return [b.inline(lambda i, *ys: choose(i, ys), index, *column) for column in columns]
     _nested(b, "which branch runs is data, and this format has no branches", "compute both, and nx.numpy.where")
     last = b.cast(index, dtypes.int32)
-    chosen = b.elementwise("less_equal", [last, b.constant(np.int32(0))], dtypes.bool_)
+    # No other number is the first one's: out of range, the last branch runs.
+    chosen = b.elementwise("equal", [last, b.constant(np.int32(0))], dtypes.bool_)
     less: Callable[..., LogicalTensor] = lambda b, i: b.elementwise("sub", [i, b.constant(np.int32(1))], dtypes.int32)
     args = [last, *xs]
     typed = lambda b, ys: [b.cast(y, t.dtype) for y, t in zip(ys, out, strict=True)]

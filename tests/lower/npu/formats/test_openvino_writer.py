@@ -182,6 +182,13 @@ def test_batch_matmul(adj_x, adj_y, n):
     check_both("batch_matmul", [x, y], f, {"adj_x": adj_x, "adj_y": adj_y})
 
 
+def test_a_matrix_and_its_transpose_are_packed_apart():
+    """The CPU plugin packs a shared constant of three dimensions once, and computed both products with one pack."""
+    w, x = normal(1, 4, 5, 5), normal(2, 4, 3, 5)
+    artifact = nx.compile(lambda x: nx.numpy.tanh(x @ w) @ w.swapaxes(1, 2), target="openvino-cpu")(x)
+    assert artifact.deviation.max_error < 1e-5
+
+
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "maximum": np.maximum,
     "minimum": np.minimum, "squared_difference": lambda x, y: (x - y) ** 2, "equal": np.equal,

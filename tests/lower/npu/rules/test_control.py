@@ -1,12 +1,17 @@
 """Loops and choices whose course is known are written out; the others say what to do."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax import lax
+from nxjax import lax, nn
 from nxjax.errors import ParameterError, UnsupportedOpsError
+from nxjax.lower.npu.interpret import interpret
+from nxjax.transforms.control.cond import cond_op
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 X = normal(2, 3)
@@ -59,6 +64,22 @@ def nested(x):
     return lax.cond(x[0, 0] > 0, inner, lambda v: lax.cond(v[0, 1] > 0, jnp.sin, inner, v), x)
 
 
+def batched(x, i):
+    """A choice for each row."""
+    branches = [jnp.sin, lambda v: v @ W, lambda v: jnp.ones(3)]
+    return nx.vmap(lambda v, i: lax.switch(i, branches, v))(x, i)
+
+
+def exchanged(x, y, n):
+    """What a loop's results read of each other, some of them only moved."""
+    return lax.fori_loop(0, n, lambda i, c: (c[1].T, c[0].T, c[3], c[2] + c[3]), (x, y, x + 1, x + 2))
+
+
+def unread(x, n):
+    """A value that a loop makes anew at each step; without a step it is what it was."""
+    return lax.fori_loop(0, n, lambda i, c: (c[0] + 1, nn.relu(c[0])), (x, x + 1))
+
+
 SWITCHED = lambda i, x: lax.switch(i, [jnp.sin, lambda v: v @ W, lambda v: v, lambda v: jnp.ones((2, 3))], x)
 # By name: the function, its arguments, and the op that its graph ends in.
 COURSES = {
@@ -71,6 +92,11 @@ COURSES = {
     **{f"switch {i}": (SWITCHED, (np.int32(i), X), "if") for i in (-3, 0, 1, 2, 3, 9)},
     "scan": (*recurrent(70), "while"),
     "backwards": (*recurrent(70, True), "while"),
+    "batched": (batched, (X, np.int32([1, 2])), "select"),
+    "batched, clamped": (batched, (X, np.int32([-1, 7])), "select"),
+    "exchanged": (exchanged, (X, X.T * 2, np.int32(3)), "while"),
+    "unread": (unread, (X, np.int32(2)), "while"),
+    "unread, no step": (unread, (X, np.int32(0)), "while"),
     "nested": (nested, (X,), "if"),
     "nested, the other": (nested, (-X,), "if"),
 }
@@ -90,6 +116,45 @@ def test_the_runtimes_take_the_same_course(name, target):
     f, args, _ = COURSES[name]
     artifact = nx.compile(f, target=target)(*args)
     assert artifact.deviation.max_error < 1e-5
+
+
+def test_a_number_below_all_branches_is_the_last_ones():
+    """As StableHLO has it; `lax.switch` clamps before."""
+    branches = tuple(nx.make_jaxpr(f)(X) for f in (jnp.sin, jnp.cos, jnp.tanh))
+    f = lambda i, x: cond_op(i, x, branches=branches)[0]
+    graph, n = graph_of(f, np.int32(0), X), np.iinfo(np.int32)
+    for i, g in [(0, np.sin), (1, np.cos), (2, np.tanh), (-1, np.tanh), (n.min, np.tanh), (n.max, np.tanh)]:
+        np.testing.assert_allclose(interpret(graph, [np.asarray(i, np.int32), X])[0], g(X), rtol=1e-6)
+
+
+_ENDED = """
+import sys, numpy as np
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+for chosen in (True, False, True) * 5:
+    runtime = Interpreter(model_path=sys.argv[1], experimental_op_resolver_type=OpResolverType.BUILTIN_REF)
+    runtime.allocate_tensors()
+    for t in runtime.get_input_details():
+        given = np.asarray(chosen) if t["dtype"] == np.bool_ else np.ones(t["shape"], np.float32)
+        runtime.set_tensor(t["index"], given.reshape(t["shape"]))
+    runtime.invoke()
+    print(chosen, [runtime.get_tensor(t["index"]).ravel().tolist() for t in runtime.get_output_details()])
+    del runtime
+"""
+
+
+def test_litert_lives_on_after_a_branch_that_gives_constants(tmp_path):
+    """Its RESHAPE of a constant owns the result, which IF frees too: the process died when the interpreter went."""
+    pytest.importorskip("ai_edge_litert")
+
+    def f(p, x):
+        kept = jnp.arange(64.0).reshape(1, 2, 2, 2, 2, 2, 2)
+        return lax.cond(p, lambda x: (x + 1, jnp.int32(3), kept), lambda x: (x * 2, jnp.int32(-1), kept - 1), x)
+
+    path = nx.compile(f, target="tflite", verify=False)(np.bool_(True), X).save(tmp_path / "f.tflite")
+    run = subprocess.run([sys.executable, "-c", _ENDED, path], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    wanted = {p: [np.ravel(y).tolist() for y in f(p, np.ones_like(X))] for p in (True, False)}
+    assert run.stdout.splitlines() == [f"{p} {wanted[p]}" for p in (True, False, True) * 5]
 
 
 @pytest.mark.parametrize("target", ["tflite", "onnx"])
