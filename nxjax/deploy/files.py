@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,8 @@ from nxjax.errors import ParameterError
 Content = bytes | dict[str, bytes]
 # How often a package is put in its place while other processes do so too.
 _TRIES: Final = 100
+# The end of the name of a file that names the others.
+_PLAN: Final = Path(".parts.json")
 
 
 def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
@@ -110,14 +113,18 @@ def _planned(files: Mapping[str, bytes], path: Path) -> tuple[Path, dict[Path, C
         goal = path if len(names) > 1 else path / main
         return goal, {path / name: data for name, data in files.items()}
     contents: dict[Path, Content] = {path: files[main]}
-    stem = Path(main).stem
+    stem, own = (p.stem.removesuffix(_PLAN.stem) for p in (Path(main), path))
+    plan = files[main] if main.endswith(_PLAN.name) else b""
     for name in names[1:]:
-        place = path.with_name(path.stem + name.removeprefix(stem) if name.startswith(stem) else name)
+        place = path.parent / (own + name.removeprefix(stem) if name.startswith(stem) else name)
         number = 1
         while place in contents:
             number += 1
             place = path.with_name(f"{Path(name).stem}_{number}{Path(name).suffix}")
         contents[place] = files[name]
+        plan = plan.replace(json.dumps(name).encode(), json.dumps(place.relative_to(path.parent).as_posix()).encode())
+    if plan:
+        contents[path] = plan
     return path, contents
 
 

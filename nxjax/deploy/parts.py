@@ -7,6 +7,7 @@ form there either, a program that only this process has. A plan, as JSON, says w
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -22,13 +23,13 @@ from nxjax.lower.macs import macs
 from nxjax.lower.npu.builder import Unsupported, check_dtype
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
-from nxjax.lower.npu.lower import lower, prepared, refusals
+from nxjax.lower.npu.lower import RefusedEquation, lower, prepared, refusals
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.partition.regions import Partition, Region, cut
 from nxjax.lower.passes.fold import folded
 from nxjax.lower.placement import Placement
 from nxjax.trace.evaluate import evaluate
-from nxjax.trace.program import Atom, Literal, Program, Var
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 HOST: Final = "stablehlo"
 _OTHERS: Final = "it is in a part of the program that the host computes"
@@ -86,12 +87,14 @@ def parted(
     refused |= {i for i, e in enumerate(flat.equations) if not all(map(_held, (*e.inputs, *e.outputs)))}
     if not rows or min(refused) < 0 or any(r.mistake for r in rows) or len(refused) == len(flat.equations):
         return None
-    whole = cut(flat, _alternating(flat, refused))
-    parts = [_made(target, r, r.equations[0] in refused, name, io, unroll, options) for r in whole.regions]
+    said = {r.number: (r.reason, r.suggestion) for r in rows}
+    flat, levels, origins = _with_own_constants(flat, _alternating(flat, refused), refused)
+    whole = cut(flat, levels)
+    advice = {i: said[number] for i, number in enumerate(origins) if number in said}
+    parts = [_made(target, r, levels[r.equations[0]] % 2 > 0, name, io, unroll, options, advice) for r in whole.regions]
     # On what is this machine's processor everything is placed on the host.
     if not any(p.graph is not None and (target.host or p.build.on_chip is not False) for p in parts):
         return None
-    advice = {r.number: (r.reason, r.suggestion) for r in rows}
     return _subject(flat, whole, parts), _build(target, whole, parts, name, advice)
 
 
@@ -105,24 +108,81 @@ def _held(a: Atom) -> bool:
 
 
 def _alternating(program: Program, host: set[int]) -> list[int]:
-    """A group per equation: how often its operands changed sides on their way, so that it is as seldom as can be."""
+    """A group per equation: how often its operands changed sides on their way, so that it is as seldom as can be.
+
+    Even groups are the chip's. What depends on no input is in the first of its side.
+    """
     made: dict[Var, int] = {}
     level: list[int] = []
+    constant = _constant(program)
     for i, e in enumerate(program.equations):
         own = i in host
         before = [made[a] for a in e.inputs if isinstance(a, Var) and a in made]
-        sides = [level[j] + ((j in host) != own) for j in before]
-        # Even levels are the chip's.
-        at = max(sides, default=int(own))
-        level.append(at)
+        sides = [level[j] + ((j in host) != own) for j in before if j not in constant]
+        level.append(max(sides, default=int(own)))
         made.update(dict.fromkeys(e.outputs, i))
     return level
 
 
+def _constant(program: Program) -> set[int]:
+    """The equations that depend on no input: values that repeat, and how weights are stored."""
+    known = set(program.constvars)
+    found: set[int] = set()
+    for i, e in enumerate(program.equations):
+        if not e.effect and all(isinstance(a, Literal) or a in known for a in e.inputs):
+            found.add(i)
+            known.update(e.outputs)
+    return found
+
+
+def _with_own_constants(program: Program, level: list[int], host: set[int]) -> tuple[Program, list[int], list[int]]:
+    """The program with constants written out in each group that reads them, its groups, and the equations' old numbers.
+
+    A bias that is the result of another part would be no constant.
+    """
+    constant = _constant(program)
+    maker = {v: i for i in constant for v in program.equations[i].outputs}
+    equations: list[Equation] = []
+    groups: list[int] = []
+    origins: list[int] = []
+    made: dict[tuple[int, Var], Var] = {}
+
+    def read(a: Atom, group: int) -> Atom:
+        """An operand in a group, whose equations are written at the first use."""
+        if not isinstance(a, Var) or a not in maker:
+            return a
+        if (group, a) not in made:
+            e = program.equations[maker[a]]
+            own = tuple([Var(v.type) for v in e.outputs])
+            write(e.replaced(tuple(read(x, group) for x in e.inputs), own), group, maker[a])
+            made.update(((group, v), new) for v, new in zip(e.outputs, own, strict=True))
+        return made[group, a]
+
+    def write(e: Equation, group: int, number: int) -> None:
+        equations.append(e)
+        groups.append(group)
+        origins.append(number)
+
+    for i, (e, group) in enumerate(zip(program.equations, level, strict=True)):
+        if i not in constant:
+            write(e.replaced(tuple(read(a, group) for a in e.inputs), e.outputs), group, i)
+    side = lambda a: int(isinstance(a, Var) and maker.get(a) in host)
+    outputs = [read(a, side(a)) for a in program.outputs]
+    p = program
+    return Program(p.inputs, equations, outputs, p.constvars, p.values, p.name), groups, origins
+
+
 def _made(
-    target: NpuTarget, region: Region, host: bool, name: str, io: IO, unroll: int, options: dict[str, object]
+    target: NpuTarget,
+    region: Region,
+    host: bool,
+    name: str,
+    io: IO,
+    unroll: int,
+    options: dict[str, object],
+    advice: dict[int, tuple[str, str]],
 ) -> ProgramPart:
-    """A part of the target's, or of the host where that has no form of it."""
+    """A part of the target's, or of the host where that has no form of it: ``advice`` is told why, by equation."""
     r = region.program
     program = Program(r.inputs, r.equations, r.outputs, r.constvars, r.values, f"{name}_{region.number}")
     if not host:
@@ -131,8 +191,11 @@ def _made(
             # What only moves elements is not worth a way to the chip.
             if not all(op_of(n).picks or op_of(n).view for n in graph.nodes):
                 return ProgramPart(region, target.made(graph, options), graph)
-        except (UnsupportedOpsError, LoweringError):
-            pass
+        except UnsupportedOpsError as error:
+            why = [(row.reason, row.suggestion) for row in error.rows if isinstance(row, RefusedEquation)]
+            advice.update(dict.fromkeys(region.equations, why[0] if why else (error.what, "")))
+        except LoweringError as error:
+            advice.update(dict.fromkeys(region.equations, (f"{error.what}: {error.got}", error.fix or "")))
     try:
         build = registry.get(HOST).made(program, {})
     except NxError as error:
@@ -159,15 +222,19 @@ def _through(whole: Partition, steps: Sequence[Any], inputs: Sequence[NDArray]) 
 def _build(
     target: NpuTarget, whole: Partition, parts: Sequence[ProgramPart], name: str, advice: dict[int, tuple[str, str]]
 ) -> Build:
-    files: dict[str, bytes] = {file_name(name, "parts.json"): _plan(target, whole, parts)}
-    build = Build(files, [], host=target.host)
+    build = Build({}, [], host=target.host)
     for part in parts:
-        files.update(part.build.files)
+        taken = [file for file in part.build.files if file in build.files]
+        # Such as a script that is called alike in every part.
+        own = {file: file_name(f"{name}_{part.region.number}", file) for file in taken}
+        part.build.files = {own.get(file, file): data for file, data in part.build.files.items()}
+        build.files.update(part.build.files)
         build.evidence += part.build.evidence
         # What a file of StableHLO is good for elsewhere is not of interest here.
         said = part.build.notes if part.graph is not None or not part.build.files else []
         build.notes += [n for n in said if n not in build.notes]
         build.placements += part.build.placements if part.graph is not None else _host_rows(part.region, advice)
+    files = build.files = {file_name(name, "parts.json"): _plan(target, whole, parts), **build.files}
     build.cost.add("file", sum(map(len, files.values())), "bytes", "measured")
     build.cost.why = "a program in parts: the time of a part is not that of the whole"
     chips = [p.build for p in parts if p.graph is not None]
@@ -202,19 +269,27 @@ def _plan(target: NpuTarget, whole: Partition, parts: Sequence[ProgramPart]) -> 
 
     def of(a: Var | Literal) -> list[Any]:
         value = a.value if isinstance(a, Literal) else known.get(a)
-        return place[a] if value is None and isinstance(a, Var) else ["value", value.numpy().tolist()]  # pyright: ignore
+        return place[a] if value is None and isinstance(a, Var) else ["value", _stored(value.numpy())]  # pyright: ignore
 
     rows = [
         {
             "on": target.name if part.graph is not None else "host",
             "file": next(iter(part.build.files), None),
-            "sha256": digest(next(iter(part.build.files.values()), b"")),
+            "sha256": {file: digest(data) for file, data in part.build.files.items()},
             "inputs": [of(v) for v in part.region.inputs],
             "grids": [] if part.graph is None else [_grid(t) for t in (*part.graph.inputs, *part.graph.outputs)],
         }
         for part in parts
     ]
-    return json.dumps({"parts": rows, "outputs": [of(a) for a in p.outputs]}, indent=1).encode()
+    inputs = [{"dtype": v.type.dtype.name, "shape": v.type.shape} for v in p.inputs]
+    plan = {"inputs": inputs, "parts": rows, "outputs": [of(a) for a in p.outputs]}
+    return json.dumps(plan, indent=1, allow_nan=False).encode()
+
+
+def _stored(x: NDArray) -> dict[str, Any]:
+    """A constant: its elements in C order, little-endian. JSON has no NaN, no complex numbers, and no types."""
+    data = np.ascontiguousarray(x).astype(x.dtype.newbyteorder("<"), copy=False).tobytes()
+    return {"dtype": x.dtype.name, "shape": x.shape, "base64": b64encode(data).decode()}
 
 
 def _grid(t: Tensor) -> list[float] | None:

@@ -1,5 +1,6 @@
 """What no NPU file has a form for is computed by the host; the rest of the program is the chip's."""
 
+import base64
 import json
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
+from nxjax.deploy import parts
 from nxjax.deploy.parts import _alternating
-from nxjax.errors import PlacementError, UnsupportedOpsError
+from nxjax.errors import LoweringError, PlacementError, UnsupportedOpsError
+from nxjax.lower.npu.lower import RefusedEquation
 
 RNG = np.random.default_rng(0)
 W, V = (RNG.normal(size=(16, 16)).astype(np.float32) / 4 for _ in range(2))
@@ -119,3 +122,75 @@ def test_sides_change_as_seldom_as_can_be():
     host = {i for i, name in enumerate(names) if name == "lgamma"}
     level = dict(zip([f"{n}{i}" for i, n in enumerate(names)], _alternating(p, host), strict=True))
     assert sorted(level.values()) == [0, 0, 1, 1, 2, 2]
+
+
+def test_constants_are_in_the_parts_that_read_them():
+    """A bias that repeats was a result of the first part, so that a second one had no form and went to the host."""
+    f = lambda i, x: jnp.tanh(jnp.zeros((6, 16)).at[i].add(jnp.tanh(x @ W)) @ V)
+    args = np.int32([3, 0, 3, 5]), X
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[args]), target="tflite")(*args)
+    assert [name.rpartition(".")[2] for name in artifact.files] == ["json", "tflite", "mlir", "tflite"]
+    assert {r.op for r in artifact.report.rows} >= {"fully_connected"} and artifact.report.mac_share == 0
+    assert not [r for r in artifact.report.rows if r.op == "qdot"]
+
+
+@pytest.mark.parametrize("error", [UnsupportedOpsError, LoweringError])
+def test_a_part_that_has_no_form_says_why(error, monkeypatch):
+    whole = parts.lower
+
+    def some(program, name, **how):
+        if name.endswith("_2"):
+            refused = error("no such weights", got="a row", fix="bind them")
+            refused.rows = (RefusedEquation("dot_general", "", "no such weights", "bind them", None, ""),)
+            raise refused
+        return whole(program, name, **how)
+
+    monkeypatch.setattr(parts, "lower", some)
+    artifact = nx.compile(transformed, target="tflite")(X)
+    reasons = {r.op: (r.reason, r.suggestion) for r in artifact.report.rows}
+    assert "no such weights" in reasons["dot_general"][0] and reasons["dot_general"][1] == "bind them"
+    assert artifact.deviation.max_error < 1e-5
+
+
+def test_what_parts_call_alike_is_kept_apart():
+    q = nx.quantize(transformed, "int8", calibrate=[(X,)])
+    artifact = nx.compile(q, target="aie-npu1")(X)
+    scripts = [data for name, data in artifact.files.items() if name.endswith("build.sh")]
+    assert len(scripts) == 2 and b"transformed_0" in scripts[0] and b"transformed_2" in scripts[1]
+    plan = json.loads(artifact.bytes)
+    assert {name for part in plan["parts"] for name in part["sha256"]} == set(artifact.files) - {
+        "transformed.parts.json"
+    }
+
+
+def test_a_plan_has_constants_of_all_types():
+    constants = np.float32([np.nan, np.inf, -0.0]), np.int32([-1]), np.complex64([1 + 2j]), np.bool_([True])
+    f = lambda x: (jnp.fft.fft(jnp.tanh(x @ W)).real, *map(jnp.asarray, constants))
+    artifact = nx.compile(f, target="tflite")(X)
+    refuse = lambda word: pytest.fail(f"{word} is no JSON")
+    plan = json.loads(artifact.bytes, parse_constant=refuse)
+    assert plan["inputs"] == [{"dtype": "float32", "shape": [4, 16]}]
+    values = [entry[1] for entry in plan["outputs"] if entry[0] == "value"]
+    for value, wanted in zip(values, constants, strict=True):
+        data = np.frombuffer(base64.b64decode(value["base64"]), value["dtype"]).reshape(value["shape"])
+        assert data.dtype == wanted.dtype and data.tobytes() == wanted.tobytes()
+
+
+def test_plans_of_two_names_in_one_folder(tmp_path):
+    first = nx.compile(transformed, target="tflite")(X)
+    second = nx.compile(nx.quantize(transformed, "int8", calibrate=[(X,)]), target="tflite")(X)
+    for artifact, name in ((first, "a.json"), (second, "b.parts.json"), (first, "a.json")):
+        artifact.save(tmp_path / name)
+    for artifact, name in ((first, "a.json"), (second, "b.parts.json")):
+        plan = json.loads((tmp_path / name).read_bytes())
+        names = [file for part in plan["parts"] for file in part["sha256"]]
+        assert all(file.startswith(name[0] + "_") for file in names)
+        assert [(tmp_path / file).read_bytes() for file in names] == list(artifact.files.values())[1:]
+
+
+def test_a_plan_of_packages_has_a_name(tmp_path):
+    pytest.importorskip("coremltools")
+    artifact = nx.compile(transformed, target="apple-ane")(X)
+    artifact.save(tmp_path / "net.json")
+    plan = json.loads((tmp_path / "net.json").read_bytes())
+    assert all((tmp_path / file).is_file() for part in plan["parts"] for file in part["sha256"])
