@@ -96,6 +96,16 @@ def test_files_hold_bytes_and_integer_products():
     assert len(file) < W.size + 2500
 
 
+@pytest.mark.parametrize("n", [1, 3])
+def test_sums_of_large_integers_do_not_saturate(n):
+    """ONNX Runtime's uint8 by int8 does, on processors without VNNI: one row lost everything."""
+    pytest.importorskip("onnxruntime")
+    w, x = jnp.ones((64, 8)), np.full((n, 64), 3.0, np.float32)
+    artifact = nx.compile(nx.quantize(lambda x: x @ w, "dynamic-int8"), target="onnx")(x)
+    assert artifact.deviation.sqnr > 100
+    np.testing.assert_allclose(nx.interop.from_onnx(artifact.bytes, closed=True)(x), np.full((n, 8), 192.0), rtol=1e-5)
+
+
 def test_products_of_two_activations_stay_floats():
     f = lambda w, x: (x @ w) @ (x @ w).T
     x, w = rows(3, 16), jnp.asarray(W)
