@@ -32,11 +32,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--policy", default="", help="int8, int16x8, float32, ...; by default as each target has it")
     parser.add_argument("--fix", action="store_true", help="try rewrites of what is refused, and look again")
     parser.add_argument("--html", metavar="FILE", help="write a page, too")
+    parser.add_argument(
+        "--require",
+        choices=("part", "all"),
+        help="status 1 if a target does not take a part of the model, or all of it",
+    )
+    parser.add_argument(
+        "--min-db", type=float, metavar="DB", help="status 1 if a target has less, or nothing to measure"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
 
 
 def run(given: argparse.Namespace) -> int:
-    """Print what is found: 0 if some target takes the model or a part of it, 1 if none does, 2 on an error."""
+    """Print what is found: 0 if some target takes the model or a part of it and all have what is asked for, else 1.
+
+    2 on an error.
+    """
     try:
         page = _page(given.html)
         with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
@@ -69,7 +80,19 @@ def run(given: argparse.Namespace) -> int:
     except OSError as error:
         print(f"nxjax doctor: --html: {_line(error)}", file=sys.stderr)
         return WRONG
-    return 0 if found.takes else 1
+    missed = [f"{t.target}: {said}" for t in found.targets for said in _missed(t, given.require, given.min_db)]
+    for line in missed:
+        print(f"nxjax doctor: {line}", file=sys.stderr)
+    return 0 if found.takes and not missed else 1
+
+
+def _missed(t: TargetDiagnosis, require: str | None, least: float | None) -> list[str]:
+    """What one target does not have of what was asked for. A host that runs all of it takes it."""
+    wanted: dict[str | None, tuple[str, ...]] = {"all": ("all",), "part": ("all", "part")}
+    said = [f"{t.verdict}, and --require {require}"] if t.state not in wanted.get(require, (t.state,)) else []
+    if least is not None and not (t.sqnr is not None and t.sqnr >= least):
+        said.append(f"{'no dB' if t.sqnr is None else f'{t.sqnr:.1f} dB'}, and --min-db {least:g}")
+    return said
 
 
 def _page(name: str | None) -> Path | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends import target_registry as registry
+from nxjax.backends.evidence import plain
 from nxjax.backends.target import Target
 from nxjax.display.progress import bars
 from nxjax.doctor import model as models
@@ -224,7 +226,13 @@ class _Examination:
         found = self._functions.get(name)
         if found is None:
             try:
-                found = quantize(fun or self.model.fun, policy, calibrate=self.data.calls, params=(), progress=False)
+                with warnings.catch_warnings(record=True) as told:
+                    warnings.simplefilter("always", UserWarning)
+                    found = quantize(
+                        fun or self.model.fun, policy, calibrate=self.data.calls, params=(), progress=False
+                    )
+                notes = [plain(f"{policy}: {w.message}") for w in told if issubclass(w.category, UserWarning)]
+                self.result.notes += [n for n in notes if n not in self.result.notes]
             except NxError as error:
                 found = error
             self._functions[name] = found

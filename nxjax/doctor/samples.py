@@ -141,7 +141,11 @@ def _samples(x: ModelInput, array: NDArray) -> list[NDArray]:
         raise ParameterError(
             f"doctor: data of {x.name} has another shape", got=list(array.shape), expected=f"{x}{more}"
         )
-    return [converted(p, x.dtype, f"doctor: data of {x.name}") for p in parts]
+    found = [converted(p, x.dtype, f"doctor: data of {x.name}") for p in parts]
+    if x.dtype in dtypes.FLOAT and not all(np.isfinite(part).all() for part in found):
+        # Nothing can be calibrated on them, and results that are no numbers compare with nothing.
+        raise ParameterError(f"doctor: data of {x.name} has NaN or infinities", expected=f"{x} of finite numbers")
+    return found
 
 
 def _with_state(model: Model, rows: list[tuple[NDArray, ...]]) -> list[tuple[NDArray, ...]]:

@@ -76,6 +76,36 @@ def test_data_of_a_file(folder, capsys):
     assert found["takes"] and len(found["layers"]) >= 1
 
 
+@pytest.mark.parametrize(
+    ("options", "status", "says"),
+    [
+        ((), 0, ""),
+        (("--require", "part"), 0, ""),
+        (("--require", "all", "--min-db", "5"), 0, ""),
+        (("--policy", "float32", "--require", "part"), 1, "edgetpu: leaves all to the host, and --require part"),
+        (("--min-db", "99"), 1, " dB, and --min-db 99"),
+    ],
+)
+def test_a_script_says_what_it_needs(folder, capsys, options, status, says):
+    found, out, err = run(capsys, folder / "net.onnx", "--targets", "tflite,edgetpu", *options)
+    assert found == status, err
+    assert says in err and out.startswith("net.onnx") and (status or "--require" not in err)
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-30])
+def test_data_of_nothing_is_a_note(folder, capsys, tmp_path, value):
+    np.savez(tmp_path / "data.npz", np.full((3, 6), value, np.float32))
+    _, out, _ = run(capsys, folder / "net.onnx", "--targets", "tflite", "--data", tmp_path / "data.npz")
+    (note,) = (line for line in out.splitlines() if line.startswith("note: int8: quantize: "))
+    assert "in calibration" in note
+
+
+def test_data_that_are_no_numbers_are_refused(folder, capsys, tmp_path):
+    np.savez(tmp_path / "data.npz", np.full((3, 6), np.nan, np.float32))
+    status, out, err = run(capsys, folder / "net.onnx", "--targets", "tflite", "--data", tmp_path / "data.npz")
+    assert status == 2 and not out and "NaN" in err and len(err.splitlines()) == 1
+
+
 def test_a_page_beside_the_table(folder, capsys, tmp_path):
     page = tmp_path / "report.html"
     status, out, _ = run(capsys, folder / "net.onnx", "--targets", "tflite", "--html", page)
