@@ -427,13 +427,14 @@ def test_tests_draw_the_same_numbers_in_any_order(case):
 # Imports inside functions: why they stay there -> the files that have them, with their number. May only go down.
 INNER: dict[str, str] = {
     "a program that does not use it starts without it": """
-        __init__*4 __main__*7 backends/cpu/first_run*2 backends/cpu/memory backends/cpu/native/runtime
-        backends/cpu/stored backends/dispatch checkpoints/processes*2 checkpoints/restoring*2 commands/info
-        debug/progress debug/sharding_text deploy/loading distributed/joining*5 distributed/preemption export/body*4
-        export/exported*3 export/lowering*2 generation/genai*3 interop/alias interop/jax*4 stablehlo/function
-        lax/sharding lower/cpu/lower lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation
-        numpy/elementwise numpy/methods*7 numpy/placement*4 numpy/standard predict/features predict/predictor
-        runtime/__init__ runtime/device sharding*2
+        __init__*4 __main__*7 backends/cpu/first_run backends/cpu/functions backends/cpu/memory
+        backends/cpu/native/runtime backends/cpu/stored backends/dispatch checkpoints/processes*2
+        checkpoints/restoring*2 commands/info debug/progress debug/sharding_text deploy/loading
+        distributed/joining*5 distributed/preemption export/body*4 export/exported*3 export/lowering*2
+        generation/genai*3 interop/alias interop/jax*4 stablehlo/function lax/sharding lower/cpu/lower
+        lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation numpy/elementwise numpy/methods*7
+        numpy/placement*4 numpy/standard predict/features predict/predictor runtime/__init__ runtime/device
+        sharding*2
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
         vendors/intel/openvino_run backends/tpu/topologies*2 backends/xla/client

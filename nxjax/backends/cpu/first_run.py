@@ -15,6 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.base import Executable
+from nxjax.backends.cpu import functions
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
@@ -72,10 +73,10 @@ def is_simple(program: Program) -> bool:
     shared: set[Any] = set()
     for e in program.equations:
         if e.op.name not in EXACT:
-            kernel = _shared(e)
-            if kernel is None:
+            function = _shared(e)
+            if function is None:
                 return False
-            shared.add(kernel)
+            shared.add(function)
         for v in e.outputs:
             if v.type.dtype not in _TYPES:
                 return False
@@ -83,27 +84,22 @@ def is_simple(program: Program) -> bool:
     return total <= _SMALL and len(shared) <= _FEW and all(v.type.dtype in _TYPES for v in program.inputs)
 
 
-def _functions() -> Any:
-    """The code that programs share, and the part of the compiler that makes it."""
-    from nxjax.backends.cpu import functions
-
-    return functions
-
-
-def _shared(e: Equation) -> Any:
-    """The kernel of a function for the equation, if there is one."""
+def _shared(e: Equation) -> functions.SharedFunction | None:
+    """The function that is the equation, if it has code to share."""
     types = {(a.type.shape, a.type.dtype) for a in (*e.outputs, *e.inputs)}
     dtype = e.outputs[0].type.dtype if len(types) == len(e.outputs) == 1 else None
-    return None if dtype not in SHARED_DTYPES else _functions().kernel(e.op, e.params, len(e.inputs), dtype)
+    if dtype is None or dtype not in SHARED_DTYPES:
+        return None
+    return functions.find(e.op, e.params, len(e.inputs), dtype)
 
 
 def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
-    shared = {e: _shared(e) for e in program.equations if e.op.name not in EXACT}
+    shared = {e: f for e in program.equations if e.op.name not in EXACT and (f := _shared(e)) is not None}
     if not shared:
         return evaluate(program, args)
-    kernels = list(dict.fromkeys(shared.values()))
-    made = dict(zip(kernels, _functions().made(kernels), strict=True))
-    return evaluate(program, args, {e: made[k] for e, k in shared.items()})
+    wanted = list(dict.fromkeys(shared.values()))
+    made = dict(zip(wanted, functions.made(wanted), strict=True))
+    return evaluate(program, args, {e: made[f] for e, f in shared.items()})
 
 
 def _has_nan(y: NDArray) -> bool:

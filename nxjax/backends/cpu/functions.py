@@ -1,8 +1,9 @@
 """Transcendental functions on NumPy arrays: the code that is inside kernels, in kernels of their own.
 
 What takes a program's place for its first run gives the program's own bits so. One piece of code serves arrays of every
-size and every program, so that a process makes it once: the second function with a sine in it is called in the time
-that NumPy takes. Knows no program.
+size and every program, so that a process makes it once, and later processes find it: the second function with a sine in
+it is called in the time that NumPy takes. Knows no program. Must not import the compiler: `function_kernels` has what
+is needed of it.
 """
 
 from __future__ import annotations
@@ -10,51 +11,81 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.native.loading import Address
-from nxjax.kernels.cpu import isa, ops
-from nxjax.kernels.cpu.expression import ExpressionNode
-from nxjax.kernels.cpu.nest import Input, Nest, Output
+from nxjax.config import config
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 
 NDArray = np.ndarray[Any, Any]
-NAMES: Final = frozenset({"integer_pow", "rsqrt"}).union(
-    *(ops.MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig"))
-)
 _ROW: Final = 64  # bytes of an operand that one item reads or writes
 _ROWS: Final = 1 << 20  # at most
 _CODE: Final = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
 
 
-def kernel(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> Nest | None:
-    """``op`` of ``count`` operands, row by row; None where it is none of `NAMES`."""
-    if op.name not in NAMES:
-        return None
-    return _kernel(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
+class SharedFunction(NamedTuple):
+    """``op`` of ``count`` operands of a dtype, and with these parameters."""
+
+    op: Op
+    params: tuple[tuple[str, Any], ...]
+    count: int
+    dtype: DType
+
+    @property
+    def record(self) -> tuple[str, ...]:
+        """What its record of an earlier process is found by."""
+        return ("function", self.op.name, repr(self.params), str(self.count), self.dtype.name)
+
+
+def find(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> SharedFunction | None:
+    """The function that ``op`` is; None where it has no code to share."""
+    found = SharedFunction(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
+    return found if _is_there(found, config.cpu_isa, config.reproducible) else None
 
 
 @lru_cache(256)
-def _kernel(op: Op, params: tuple[tuple[str, Any], ...], count: int, dtype: DType) -> Nest:
-    size = dtype.itemsize
-    strides = (_ROW, size)
-    inputs = (Input(dtype, strides),) * count
-    node = ExpressionNode(op, params, tuple(range(count)), dtype)
-    return Nest((_ROWS, _ROW // size), 2, False, inputs, (node,), (Output(count, strides),))
+def _is_there(function: SharedFunction, isa: str, reproducible: bool) -> bool:
+    # An op of a user's may have any name.
+    if not type(function.op).__module__.startswith("nxjax."):
+        return False
+    return earlier.read(*function.record) is not None or _kernels().has(function.op)
 
 
-def made(kernels: Sequence[Nest]) -> list[Callable[..., NDArray]]:
-    """What computes each of ``kernels`` of arrays of one shape; its code is made in a hurry where it is new."""
-    addresses = engine(isa.current(), 0).addresses(kernels)
-    return [_function(k, at) for k, at in zip(kernels, addresses, strict=True)]
+def _kernels() -> Any:
+    from nxjax.backends.cpu import function_kernels
+
+    return function_kernels
 
 
-def _function(of: Nest, address: Address) -> Callable[..., NDArray]:
-    code, dtype = _CODE(address), of.inputs[0].dtype
+def made(functions: Sequence[SharedFunction]) -> list[Callable[..., NDArray]]:
+    """What computes each of ``functions`` of arrays of one shape; its code is made in a hurry where it is new."""
+    addresses = {f: _found(f, config.cpu_isa, config.reproducible) for f in functions}
+    new = [f for f, at in addresses.items() if at is None]
+    if new:
+        kernels = [_kernels().kernel(*f, _ROW, _ROWS) for f in new]
+        for f, kernel, at in zip(new, kernels, _kernels().addresses(kernels), strict=True):
+            addresses[f] = at
+            earlier.write(f"{at.code.file} {kernel.symbol}".encode(), *f.record)
+    return [_function(f.dtype, addresses[f]) for f in functions]
+
+
+@lru_cache(256)
+def _found(function: SharedFunction, isa: str, reproducible: bool) -> Any:
+    """Where its code is, if an earlier process has left it."""
+    record = earlier.read(*function.record)
+    if record is None:
+        return None
+    file, _, symbol = record.decode(errors="replace").partition(" ")
+    code = earlier.code(file, (symbol,))
+    return None if code is None else Address.of(code, symbol)
+
+
+def _function(dtype: DType, address: Address) -> Callable[..., NDArray]:
+    code = _CODE(address)
 
     def run(*xs: NDArray, **params: Any) -> NDArray:
         rows = -(-xs[0].nbytes // _ROW)

@@ -196,6 +196,8 @@ def test_a_second_process_loads_no_compiler(tmp_path: Path):
         "import sys, numpy as np, nxjax as nx\n"
         "y = nx.jit(lambda x: (x[:, None] @ x[None]).sum(0))(np.ones(4, 'f4'))\n"
         "assert y.tolist() == [4.0] * 4\n"
+        "y = nx.jit(lambda x: nx.numpy.tanh(x) ** 2)(np.ones(4, 'f4'))\n"
+        "assert abs(y - np.tanh(1) ** 2).max() < 1e-6\n"
         "print([m for m in sys.modules if m.startswith(('nxjax.kernels.cpu.', 'nxjax.lower.cpu', 'llvmlite'))])"
     )
     environment = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_COMPILE_FIRST": "0"}
