@@ -298,6 +298,7 @@ class Target(Shown, ABC, Generic[Subject]):
         format: the file format it reads: "tflite", "onnx", "openvino", "coreml".
         extra: the ``pip install nxjax[...]`` extra that brings the vendor's tools.
         host: its device is this machine's CPU, so that nothing can fall back to it.
+        recurrent: the layers that it takes as one op, of "lstm", "gru" and "rnn"; loops of others are written out.
         precision: what it computes in: any of "int8", "int16x8", "float32", "float16".
         aliases: other names it is known by.
         forms: where it comes in several forms, such as sizes of a machine: the usual ones, the smallest first. Each is
@@ -323,6 +324,7 @@ class Target(Shown, ABC, Generic[Subject]):
     format: ClassVar[str]
     extra: ClassVar[str] = ""
     host: ClassVar[bool] = False
+    recurrent: ClassVar[frozenset[str]] = frozenset()
     precision: ClassVar[tuple[str, ...]] = ("int8",)
     aliases: ClassVar[tuple[str, ...]] = ()
     forms: ClassVar[tuple[str, ...]] = ()

@@ -300,7 +300,7 @@ def explain(
 def _refused(target: Target[Any], bound: BoundFunction, unroll: int) -> Report:
     rows = [
         Placement(r.op, r.types, "host", r.source, r.scope, r.reason, r.suggestion)
-        for r in refusals(bound.program, unroll=unroll, format=target.format)
+        for r in refusals(bound.program, unroll=unroll, format=target.format, recurrent=target.recurrent)
     ]
     notes = ["these ops have no form in any NPU format; the rest of the program is placed once they are gone"]
     return _unwritten(target, rows, notes)

@@ -81,8 +81,8 @@ def parted(
     """
     if not isinstance(target, NpuTarget):
         return None
-    flat = folded(prepared(program, unroll))
-    rows = refusals(flat, unroll=unroll, format=target.format)
+    flat = folded(prepared(program, unroll, target.recurrent))
+    rows = refusals(flat, unroll=unroll, format=target.format, recurrent=target.recurrent)
     refused = {r.number for r in rows}
     refused |= {i for i, e in enumerate(flat.equations) if not all(map(_held, (*e.inputs, *e.outputs)))}
     if not rows or min(refused) < 0 or any(r.mistake for r in rows) or len(refused) == len(flat.equations):
@@ -187,7 +187,8 @@ def _made(
     program = Program(r.inputs, r.equations, r.outputs, r.constvars, r.values, f"{name}_{region.number}")
     if not host:
         try:
-            graph = lower(program, program.name, io=io, unroll=unroll, format=target.format)
+            has = {"format": target.format, "recurrent": target.recurrent}
+            graph = lower(program, program.name, io=io, unroll=unroll, **has)
             # What only moves elements is not worth a way to the chip.
             if not all(op_of(n).picks or op_of(n).view for n in graph.nodes):
                 return ProgramPart(region, target.made(graph, options), graph)

@@ -159,9 +159,11 @@ class BoundFunction:
             raise ParameterError("compile: constants name no argument", got=wrong, expected=f"below {len(args)}")
         return frozenset(i % len(args) for i in given)
 
-    def graph(self, io: IO, unroll: int, format: str = "") -> NpuGraph:
+    def graph(
+        self, io: IO, unroll: int, format: str = "", recurrent: frozenset[str] = frozenset()
+    ) -> NpuGraph:
         """The graph, with the kernels that the program's own ops have for ``format``; one error lists what has none."""
-        return lower(self.program, self.name, io=io, unroll=unroll, format=format)
+        return lower(self.program, self.name, io=io, unroll=unroll, format=format, recurrent=recurrent)
 
     def subject(self, target: Target[Any], io: IO, unroll: int) -> Subject:
         """What ``target`` is given: the graph, or the program."""
@@ -169,7 +171,7 @@ class BoundFunction:
             p = self.program
             named = lambda kind, atoms: [Tensor(f"{kind}_{i}", a.type.shape, a.type.dtype) for i, a in enumerate(atoms)]
             return Subject(p, named("input", p.inputs), named("output", p.outputs), partial(evaluate, p))
-        graph = self.graph(io, unroll, target.format)
+        graph = self.graph(io, unroll, target.format, target.recurrent)
         return Subject(graph, graph.inputs, graph.outputs, partial(interpret, graph))
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:

@@ -22,10 +22,13 @@ from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 
 
-def inlined(program: Program, unroll: int = 0, calls: frozenset[str] | None = None) -> Program:
+def inlined(
+    program: Program, unroll: int = 0, calls: frozenset[str] | None = None, keep: Keep | None = None
+) -> Program:
     """``program`` with calls written out, and its scans of at most ``unroll`` steps. Kept with ``program``.
 
-    ``calls`` names the ops that are; None: all that say so of themselves (`Op.call_for_transforms`).
+    ``calls`` names the ops that are; None: all that say so of themselves (`Op.call_for_transforms`). Scans that ``keep``
+    holds of stay; it is given the equation, and the consts that are known.
 
     Equations keep their own source line and get the scopes of the calls they come from.
 
@@ -38,10 +41,11 @@ def inlined(program: Program, unroll: int = 0, calls: frozenset[str] | None = No
         return flat.call(e) if (e.op.call_for_transforms if calls is None else e.op.name in calls) else None
 
     def loop(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
-        return flat.unrolled(e) if e.params["length"] <= unroll else None
+        short = e.params["length"] <= unroll
+        return flat.unrolled(e) if short and not (keep is not None and keep(e, flat.known)) else None
 
     rules = {"cond": Inliner.known_branch, "scan": loop}
-    return program.derive(("inlined", unroll, calls), lambda: Inliner(program, rules, call).result())
+    return program.derive(("inlined", unroll, calls, keep), lambda: Inliner(program, rules, call).result())
 
 
 @final
@@ -64,6 +68,11 @@ class Inliner:
         self._equations: list[Equation] = []
         self._captured: dict[int, Var] = {}
         self._changed = False
+
+    @property
+    def known(self) -> dict[Var, Array]:
+        """The consts of the flat program so far."""
+        return dict(zip(self._consts, self._values, strict=True))
 
     def result(self) -> Program:
         """The flat program; the same one where no rule wrote anything."""
@@ -183,6 +192,7 @@ class Inliner:
 
 
 Rule = Callable[[Inliner, Equation], Sequence[Atom] | None]
+Keep = Callable[[Equation, dict[Var, Array]], bool]
 
 
 def _joined(outer: str, inner: str) -> str:

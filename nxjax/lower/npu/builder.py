@@ -18,6 +18,7 @@ import numpy as np
 
 from nxjax.errors import NxError, Source
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, TensorKind
+from nxjax.lower.npu.recurrent.loops import kept
 from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.ops.base import NDArray
@@ -143,13 +144,17 @@ def broadcast_shape(values: Sequence[LogicalTensor]) -> Shape:
 class GraphBuilder:
     """Appends nodes; every node carries the source line and scope of the equation being lowered.
 
-    Loops of at most ``unroll`` steps are written out. ``nested`` says whether nodes may hold graphs.
+    Loops of at most ``unroll`` steps are written out. ``nested`` says whether nodes may hold graphs, ``recurrent`` which
+    layers have nodes of their own.
     """
 
-    def __init__(self, rules: dict[str, Rule], unroll: int = 0, nested: bool = True) -> None:
+    def __init__(
+        self, rules: dict[str, Rule], unroll: int = 0, nested: bool = True, recurrent: frozenset[str] = frozenset()
+    ) -> None:
         self.rules = rules
         self.unroll = unroll
         self.nested = nested
+        self.recurrent = recurrent
         self.nodes: list[Node] = []
         self.source: Source | None = None
         self.scope = ""
@@ -380,7 +385,7 @@ class GraphBuilder:
 
         The others are its inputs, in order, off their grids and with all their elements, as `taken` gives them.
         """
-        inner = GraphBuilder(self.rules, self.unroll)
+        inner = GraphBuilder(self.rules, self.unroll, recurrent=self.recurrent)
         inner.source, inner.scope, inner.roundings = self.source, self.scope, self.roundings
         inputs, values = list[Tensor](), list[LogicalTensor]()
         for x in args:
@@ -397,7 +402,7 @@ class GraphBuilder:
 
     def program(self, program: Program, args: Sequence[LogicalTensor]) -> list[LogicalTensor]:
         """The equations of a program; raises at the first that is not supported."""
-        program = dead_code_eliminated(inlined(program, self.unroll))
+        program = dead_code_eliminated(inlined(program, self.unroll, keep=kept(self.recurrent)))
         env: dict[Var, LogicalTensor] = dict(zip(program.inputs, args, strict=True))
         env.update(known_consts(program))
         for e in program.equations:

@@ -15,6 +15,7 @@ from nxjax.errors import ParameterError, ProgramError, Source, UnsupportedOpsErr
 from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Unsupported, check_dtype, known_consts, value_of
 from nxjax.lower.npu.custom import rules_for
 from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.recurrent.loops import kept
 from nxjax.lower.npu.rules.table import RULES
 from nxjax.lower.npu.simplify import simplified
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -62,6 +63,7 @@ def lower(
     io: Literal["float", "integer"] = "float",
     unroll: int = UNROLL,
     format: str = "",
+    recurrent: frozenset[str] = frozenset(),
 ) -> NpuGraph:
     """The graph of ``program``: channels last, activations fused, names for every tensor.
 
@@ -73,6 +75,8 @@ def lower(
             integer results; "float" keeps the program's types.
         unroll: scans of at most so many steps are written out.
         format: the file format that the graph is for, whose kernels of the program's own ops are used (`nx.kernel`).
+        recurrent: which layers have nodes of their own, of "lstm", "gru" and "rnn"; a loop that is another is written
+            out, or a loop.
 
     Raises:
         UnsupportedOpsError: equations without a rule, all of them; ``error.rows`` has them one by one.
@@ -87,15 +91,17 @@ def lower(
     """
     if rounding not in ROUNDINGS or io not in ("float", "integer"):
         raise ParameterError("lower: rounding or io", got=(rounding, io), expected=f"{ROUNDINGS}, 'float' or 'integer'")
-    graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format)
+    graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format, recurrent)
     if refused:
         raise _error(refused)
     return simplified(graph, io, format)
 
 
-def refusals(program: Program, *, unroll: int = UNROLL, format: str = "") -> list[RefusedEquation]:
+def refusals(
+    program: Program, *, unroll: int = UNROLL, format: str = "", recurrent: frozenset[str] = frozenset()
+) -> list[RefusedEquation]:
     """The equations of ``program`` that `lower` would refuse, in program order."""
-    return _raw(program, "", "double", unroll, format)[1]
+    return _raw(program, "", "double", unroll, format, recurrent)[1]
 
 
 def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
@@ -111,17 +117,22 @@ def lowerable(equation: Equation, constants: Collection[Var] = ()) -> Verdict:
     return Verdict(False, found[0].reason, found[0].suggestion) if found else YES
 
 
-def prepared(program: Program, unroll: int = UNROLL) -> Program:
-    """``program`` as it is lowered: flat, short scans written out, without what nothing reads."""
-    return dead_code_eliminated(use_slice_updates(inlined(program, unroll)))
+def prepared(program: Program, unroll: int = UNROLL, recurrent: frozenset[str] = frozenset()) -> Program:
+    """``program`` as it is lowered: flat, short scans written out but for layers, without what nothing reads."""
+    return dead_code_eliminated(use_slice_updates(inlined(program, unroll, keep=kept(recurrent))))
 
 
 def _raw(
-    program: Program, name: str, rounding: Rounding, unroll: int, format: str = ""
+    program: Program,
+    name: str,
+    rounding: Rounding,
+    unroll: int,
+    format: str = "",
+    recurrent: frozenset[str] = frozenset(),
 ) -> tuple[NpuGraph, list[RefusedEquation]]:
     """The graph as the rules make it, and the equations they refuse."""
-    flat = prepared(program, unroll)
-    b = GraphBuilder(rules_for(format, RULES), unroll, format in NESTED)
+    flat = prepared(program, unroll, recurrent)
+    b = GraphBuilder(rules_for(format, RULES), unroll, format in NESTED, recurrent)
     refused: list[RefusedEquation] = []
     env: dict[Var, LogicalTensor] = known_consts(flat)
     inputs: list[Tensor] = []

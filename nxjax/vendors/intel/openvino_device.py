@@ -25,6 +25,7 @@ from nxjax.vendors.intel import compiler as intel_compiler
 from nxjax.vendors.intel.openvino_program import OpenVinoExecutable
 from nxjax.vendors.intel.openvino_run import core
 from nxjax.vendors.intel.openvino_run import version as runtime_version
+from nxjax.vendors.intel.table import RECURRENT
 
 EXTRA: Final = "openvino"
 # Where OpenCL's loader finds drivers (cl_khr_icd), by which OpenVINO drives GPUs.
@@ -91,7 +92,7 @@ class OpenVinoGpuBackend(Backend):
         return OpenVinoExecutable(program, self.device)
 
     def lower(self, program: Program, donate: tuple[int, ...] = ()) -> str:
-        return str(lower(program, io="float", format="openvino"))
+        return str(lower(program, io="float", format="openvino", recurrent=RECURRENT))
 
 
 def _version() -> str:

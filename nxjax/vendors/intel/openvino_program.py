@@ -16,6 +16,7 @@ from nxjax.trace.array import DeviceArray
 from nxjax.trace.program import Program, Var
 from nxjax.transforms.inline import inlined
 from nxjax.vendors.intel.openvino_run import CPU, OpenVINOSession, open_session
+from nxjax.vendors.intel.table import RECURRENT
 
 # What is asked of a plugin: float16 is the GPU's default, and not what a program of float32 means.
 _EXACT: Final[dict[str, Mapping[str, str]]] = {
@@ -55,7 +56,7 @@ class OpenVinoExecutable(Executable):
             found = self._sessions.get(key)
             if found is None:
                 program = bind(self.program, dict(zip(self._weights, held, strict=True)))
-                graph = lower(program, io="float", format="openvino")
+                graph = lower(program, io="float", format="openvino", recurrent=RECURRENT)
                 found = open_session(build(graph), self.device, _EXACT[self.device]), held
                 if len(self._sessions) >= _KEPT:
                     del self._sessions[next(iter(self._sessions))]
@@ -85,7 +86,7 @@ class OpenVinoExecutable(Executable):
         shown = {i: np.zeros(t.shape, t.dtype) for i, t in enumerate(self.program.in_types)}
         weights = weights_of(self.program) if self._weights is None else self._weights
         program = bind(self.program, {i: shown[i] for i in weights})
-        return str(lower(program, io="float", format="openvino"))
+        return str(lower(program, io="float", format="openvino", recurrent=RECURRENT))
 
 
 def weights_of(program: Program) -> tuple[int, ...]:

@@ -40,6 +40,8 @@ TYPES: Final = frozenset(
 CASTS: Final = TYPES - {dtypes.int4, dtypes.uint4, dtypes.int16, dtypes.uint16, dtypes.uint32, dtypes.uint64}
 # Sums of plain integers of these types have no kernel; quantized ones are another matter.
 NO_SUMS: Final = frozenset((dtypes.int8, dtypes.int16))
+# Layers that are one operation.
+RECURRENT: Final = frozenset(("lstm", "gru", "rnn"))
 PRODUCTS: Final = frozenset(those(lambda op: op.weighted)) | {"batch_matmul"}
 
 

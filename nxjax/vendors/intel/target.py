@@ -38,6 +38,7 @@ from nxjax.vendors.intel.openvino_run import (
     openvino,
     version,
 )
+from nxjax.vendors.intel.table import RECURRENT
 from nxjax.vendors.probe import probe
 
 _OPTIONS: Final = ("config", "hint", "measure", "platform", "power")
@@ -105,6 +106,7 @@ class OpenVinoTarget(NpuTarget):
 
     format: ClassVar[str] = "openvino"
     extra: ClassVar[str] = EXTRA
+    recurrent: ClassVar[frozenset[str]] = RECURRENT
 
     def supports(self, node: Node) -> Verdict:
         return YES

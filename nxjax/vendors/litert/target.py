@@ -221,6 +221,7 @@ class LiteRt(NpuTarget):
     extra: ClassVar[str] = "litert"
     host: ClassVar[bool] = True
     precision: ClassVar[tuple[str, ...]] = ("int8", "int16x8", "float32")
+    recurrent: ClassVar[frozenset[str]] = frozenset(("lstm", "rnn"))
     rules: ClassVar[str] = "a table of LiteRT's kernels"
     exact: ClassVar[bool] = True
     variables: ClassVar[bool] = True

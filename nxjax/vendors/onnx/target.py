@@ -153,6 +153,6 @@ class HabanaGaudi(OnnxTarget):
     precision: ClassVar[tuple[str, ...]] = ("float32", "float16")
 
 
-Onnx: Final = variant(OnnxTarget, "onnx", "ONNX file")
+Onnx: Final = variant(OnnxTarget, "onnx", "ONNX file", recurrent=frozenset(("lstm", "gru", "rnn")))
 Groq: Final = variant(OnnxTarget, "groq", "Groq LPU", site="data center")
 TARGETS: Final[tuple[type[NpuTarget], ...]] = (Onnx, HabanaGaudi, Groq)

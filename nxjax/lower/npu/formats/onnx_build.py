@@ -122,6 +122,7 @@ class OnnxBuilder:
         self._label = "edge"
         self._node_names: dict[str, int] = {} if outer is None else outer._node_names
         self.labels = {n: unique(n.name or n.op, self._node_names) for n in graph.nodes}
+        self.read = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
             self.names[t] = unique(t.name or "t", self._names)

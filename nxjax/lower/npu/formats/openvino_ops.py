@@ -25,6 +25,7 @@ from nxjax.lower.npu.formats.channels_first import (
 )
 from nxjax.lower.npu.formats.openvino_control import write_if, write_while
 from nxjax.lower.npu.formats.openvino_net import OpenvinoNet
+from nxjax.lower.npu.formats.openvino_recurrent import write_recurrent
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops import op_of
 from nxjax.lower.npu.permutation import inverse
@@ -446,5 +447,6 @@ def write(net: OpenvinoNet, node: Node) -> None:
         net.put(t, value, first)
 
 
+RULES.update({op: lambda net, node: (write_recurrent(net, node), False) for op in ("lstm", "gru", "rnn")})
 RULES["if"] = lambda net, node: (write_if(net, node, write), False)
 RULES["while"] = lambda net, node: (write_while(net, node, write), False)

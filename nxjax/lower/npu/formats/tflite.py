@@ -94,6 +94,8 @@ class ModelTables:
         stored = [0 if t.data is None else self.buffer(t.data) for t in tensors]
         rows = [tensor_row(t, name, place) for t, name, place in zip(tensors, names, stored, strict=True)]
         inputs, outputs = ([number[t] for t in ts] for ts in (graph.inputs, graph.outputs))
+        for t in dict.fromkeys(t for o in operations for t in o.variables):
+            rows[number[t]]["is_variable"] = True
         row: dict[str, Any] = {"tensors": rows, "inputs": inputs, "outputs": outputs, "name": graph.name or "main"}
         place = self.add(row)
         row["operators"] = [self._operator(o, number) for o in operations]

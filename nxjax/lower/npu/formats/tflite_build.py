@@ -21,6 +21,8 @@ from nxjax.trace.types import Shape
 Emit = Callable[..., None]
 
 
+# Places of inputs that an operator keeps its state in: variables.
+VARIABLES: Final = {"UNIDIRECTIONAL_SEQUENCE_LSTM": (18, 19), "UNIDIRECTIONAL_SEQUENCE_RNN": (4,)}
 # Places of an operator's inputs that are feature maps; the others are parameters (shapes, axes, weights, biases).
 _MAPS: Final[dict[str, tuple[int, ...]]] = {
     **dict.fromkeys(
@@ -28,6 +30,7 @@ _MAPS: Final[dict[str, tuple[int, ...]]] = {
     ),
     **dict.fromkeys(("MEAN", "SUM", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "ARG_MAX", "ARG_MIN"), (0,)),
     **dict.fromkeys(("SLICE", "STRIDED_SLICE", "SPLIT_V", "TILE", "REVERSE_V2", "BROADCAST_TO", "CUMSUM"), (0,)),
+    **dict.fromkeys(VARIABLES, (0,)),
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR", "GATHER", "ONE_HOT", "TOPK_V2"), (0,)),
     "SPLIT": (1,),
     **dict.fromkeys(("TRANSPOSE_CONV", "CONV_3D_TRANSPOSE"), (2,)),
@@ -55,6 +58,11 @@ class TFLiteOperator:
     def every_map(self) -> list[Tensor]:
         """The feature maps that it reads and writes."""
         return [*self.maps, *self.outputs]
+
+    @property
+    def variables(self) -> list[Tensor]:
+        """The variables that it keeps its state in."""
+        return [t for i in VARIABLES.get(self.name, ()) if (t := self.inputs[i]) is not None]
 
     @property
     def first(self) -> Tensor:
@@ -136,6 +144,7 @@ class TFLiteWriter:
 
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
+        self.read = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
         self.operations: list[TFLiteOperator] = []
         self.shared: dict[tuple[str, Shape, bytes, Grid | None], Tensor] = {}
         self.node: Node | None = None

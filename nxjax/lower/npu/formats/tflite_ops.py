@@ -19,6 +19,7 @@ from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
 from nxjax.lower.npu.formats.tflite_control import write_if, write_while
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
+from nxjax.lower.npu.formats.tflite_recurrent import write_recurrent
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.formats.tflite_volume import read_volume, write_volume
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -323,6 +324,10 @@ def _read_topk(r: TFLiteReader, u: OperatorUse) -> None:
     r.node("top_k", [u.operand(0)], u.outputs, k=u.number(1), largest=True)
 
 
+def _write_gru(w: TFLiteWriter, node: Node) -> None:
+    raise w.refuse(node, "no operator is a GRU", "lower the loop for TFLite, which writes it out")
+
+
 def _unread(r: TFLiteReader, u: OperatorUse) -> None:
     raise bad(f"a {u.name}, which nxjax writes and does not read")
 
@@ -498,6 +503,9 @@ _ROWS: Final = [
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
     TFLiteRow("if", "IF", write=write_if, read=_unread),
     TFLiteRow("while", "WHILE", write=write_while, read=_unread),
+    TFLiteRow("lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM", write=write_recurrent, read=_unread),
+    TFLiteRow("rnn", "UNIDIRECTIONAL_SEQUENCE_RNN", write=write_recurrent, read=_unread),
+    TFLiteRow("gru", "", write=_write_gru),
     TFLiteRow("top_k", "TOPK_V2", write=_write_topk, read=_read_topk),
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),
     TFLiteRow("reshape", "RESHAPE SQUEEZE EXPAND_DIMS", write=_write_reshape, read=_read_reshape),

@@ -12,6 +12,7 @@ import numpy as np
 from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.rules.move import update_at
+from nxjax.lower.npu.rules.recurrent import layers
 from nxjax.lower.npu.simplify import simplified
 from nxjax.trace import dtypes
 from nxjax.trace.program import Program
@@ -81,6 +82,11 @@ def _loop(
 
 def _scan(b: GraphBuilder, out: tuple[ArrayType, ...], *xs: LogicalTensor, loop: LoopParams) -> Values:
     """A loop that counts: a step reads its rows of the operands, and writes its own of the results."""
+    found = layers(b, out, xs, loop)
+    if found is not None:
+        return found
+    if (loop.length or 0) <= b.unroll:
+        return _written_out(b, xs, loop)
     _nested(b, f"it has more than {b.unroll} steps, and this format has no loops", "ask for more steps with unroll=")
     length = loop.length or 0
     operands = loop.split(xs)
@@ -108,6 +114,19 @@ def _scan(b: GraphBuilder, out: tuple[ArrayType, ...], *xs: LogicalTensor, loop:
 
     counter = ArrayType((1,), dtypes.int32)
     return _loop(b, consts, carry, condition, body, [counter, *out], length)[1:]
+
+
+def _written_out(b: GraphBuilder, xs: Values, loop: LoopParams) -> Values:
+    """Step by step."""
+    operands = loop.split(xs)
+    rows: list[Values] = []
+    for i in loop.step_indices():
+        part = lambda x, i=i: b.slice(x, (i, *(0,) * (x.ndim - 1)), (i + 1, *x.shape[1:]))
+        now = [b.reshape(part(x), x.shape[1:]) for x in operands.xs]
+        carry, ys = loop.results(b.program(loop.body, operands._replace(xs=now).body_inputs))
+        operands = operands._replace(carry=carry)
+        rows.append([b.full(b.reshape(y, (1, *y.shape))) for y in ys])
+    return [*operands.carry, *(b.concatenate(list(ys), 0) for ys in zip(*rows[:: -1 if loop.reverse else 1]))]
 
 
 def _row(b: GraphBuilder, x: LogicalTensor, at: LogicalTensor) -> LogicalTensor:

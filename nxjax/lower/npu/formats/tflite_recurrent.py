@@ -1,0 +1,74 @@
+"""Recurrent layers in TFLite's UNIDIRECTIONAL_SEQUENCE_LSTM and UNIDIRECTIONAL_SEQUENCE_RNN.
+
+Their states are variables of the file, which an interpreter keeps from call to call. So that a call depends on no call
+before it, an ADD writes the states into the variables first. The state of an LSTM's cells is none of its results: the
+variable is read behind one of them, so that no delegate may read it before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from nxjax.lower.npu.formats.recurrent_parts import blocks, known
+from nxjax.lower.npu.formats.tflite_build import TFLiteWriter
+from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.trace import dtypes
+
+# Numbers of the schema's activations.
+_FUNCTIONS: Final = {"relu": 1, "tanh": 4}
+
+
+def write_recurrent(w: TFLiteWriter, node: Node) -> None:
+    x, (ys, *ends) = node.operand(), node.outputs
+    matrix, recurrent, bias = (known(node, i) for i in (1, 2, 3))
+    width, backward = recurrent.shape[1], node.attrs["reverse"]
+    variables = [_variable(w, t, end) for t, end in zip(node.operands[4:], ends, strict=True)]
+    along = w.constant([0])
+    if backward:
+        turned = w.between(x, x.shape, "reversed")
+        w.emit("REVERSE_V2", [x, along], [turned])
+        x = turned
+    made = w.between(ys, ys.shape, "backward") if backward else ys
+    if node.op == "lstm":
+        parts = [blocks(array, width, range(4)) for array in (matrix, recurrent, bias)]
+        weights, states, biases = ([w.constant(part, dtypes.float32) for part in each] for each in parts)
+        operands: list[Tensor | None] = [x, *weights, *states, None, None, None, *biases, None, None, *variables]
+        w.emit(
+            "UNIDIRECTIONAL_SEQUENCE_LSTM", [*operands, None, None, None, None], [made],
+            fused_activation_function=_FUNCTIONS["tanh"], cell_clip=0.0, proj_clip=0.0, time_major=True,
+            asymmetric_quantize_inputs=False, diagonal_recurrent_tensors=False,
+        )  # fmt: skip
+    else:
+        stored = [w.constant(array, dtypes.float32) for array in (matrix, recurrent, bias)]
+        function = _FUNCTIONS[node.attrs["function"]]
+        w.emit(
+            "UNIDIRECTIONAL_SEQUENCE_RNN", [x, *stored, *variables], [made],
+            time_major=True, fused_activation_function=function, asymmetric_quantize_inputs=False,
+        )  # fmt: skip
+    if backward:
+        w.emit("REVERSE_V2", [made, along], [ys])
+    _ends(w, made, variables, ends)
+
+
+def _variable(w: TFLiteWriter, state: Tensor, end: Tensor) -> Tensor:
+    """A variable that holds ``state`` at each call."""
+    found = Tensor(f"{end.name}/variable", state.shape, state.dtype)
+    w.emit("ADD", [state, w.constant(np.float32(0), dtypes.float32)], [found], fused_activation_function=0)
+    return found
+
+
+def _ends(w: TFLiteWriter, made: Tensor, variables: Sequence[Tensor], ends: Sequence[Tensor]) -> None:
+    """The states after the last step, those that are read."""
+    (batch, width), steps = ends[0].shape, made.shape[0]
+    if not w.read.intersection(ends):
+        return
+    last = w.between(ends[0], (1, batch, width), "last")
+    w.emit("SLICE", [made, w.constant([steps - 1, 0, 0]), w.constant(last.shape)], [last])
+    w.emit("RESHAPE", [last, w.constant(ends[0].shape)], [ends[0]], new_shape=ends[0].shape)
+    for variable, end in zip(variables[1:], ends[1:], strict=True):
+        both = w.between(end, (batch, 2 * width), "behind")
+        w.emit("CONCATENATION", [ends[0], variable], [both], axis=1, fused_activation_function=0)
+        w.emit("SLICE", [both, w.constant([0, width]), w.constant(end.shape)], [end])
