@@ -60,8 +60,6 @@ def _lengths_mask(lengths: Any, steps: int) -> Any:
 
 def _reversed(x: Any, lengths: Any) -> Any:
     """Steps in the other order, those of each sequence within its own length."""
-    if lengths is None:
-        return jnp.flip(x, 0)
     steps = jnp.arange(x.shape[0])[:, None]
     n = lengths.astype(steps.dtype)[None, :]
     places = jnp.where(steps < n, n - 1 - steps, steps)
@@ -72,8 +70,8 @@ def _run(
     cell: Callable[[Any, Any], tuple[Any, Any]], x: Any, start: tuple[Any, ...], lengths: Any, backward: bool
 ) -> tuple[Any, tuple[Any, ...]]:
     """All steps of one direction: results [steps, batch, hidden] and the last state."""
-    if backward:
-        x = _reversed(x, lengths)
+    turned = backward and lengths is not None
+    x = _reversed(x, lengths) if turned else x
     mask = _lengths_mask(lengths, x.shape[0])
 
     def step(state: Any, row: Any) -> Any:
@@ -85,8 +83,8 @@ def _run(
         kept = tuple(jnp.where(inside[:, None], n, s) for n, s in zip(new, state, strict=True))
         return kept, jnp.where(inside[:, None], new[0], 0)
 
-    last, ys = lax.scan(step, start, x if mask is None else (x, mask))
-    return (_reversed(ys, lengths) if backward else ys), last
+    last, ys = lax.scan(step, start, x if mask is None else (x, mask), reverse=backward and not turned)
+    return (_reversed(ys, lengths) if turned else ys), last
 
 
 def _recurrent(

@@ -1,7 +1,7 @@
 """Recurrent layers in TFLite's UNIDIRECTIONAL_SEQUENCE_LSTM and UNIDIRECTIONAL_SEQUENCE_RNN.
 
 Their states are variables of the file, which an interpreter keeps from call to call. So that a call depends on no call
-before it, an ADD writes the states into the variables first. The state of an LSTM's cells is none of its results: the
+before it, a SLICE writes the states into the variables first. The state of an LSTM's cells is none of its results: the
 variable is read behind one of them, so that no delegate may read it before.
 """
 
@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
-
-import numpy as np
 
 from nxjax.lower.npu.formats.recurrent_parts import blocks, known
 from nxjax.lower.npu.formats.tflite_build import TFLiteWriter
@@ -56,7 +54,8 @@ def write_recurrent(w: TFLiteWriter, node: Node) -> None:
 def _variable(w: TFLiteWriter, state: Tensor, end: Tensor) -> Tensor:
     """A variable that holds ``state`` at each call."""
     found = Tensor(f"{end.name}/variable", state.shape, state.dtype)
-    w.emit("ADD", [state, w.constant(np.float32(0), dtypes.float32)], [found], fused_activation_function=0)
+    # LiteRT computes an ADD in its operand's place, also where that is no variable, and folds what else only copies.
+    w.emit("SLICE", [state, w.constant([0] * len(state.shape)), w.constant(state.shape)], [found])
     return found
 
 

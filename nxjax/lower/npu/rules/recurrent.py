@@ -113,8 +113,11 @@ def _through(n: Node, y: Tensor) -> Tensor | None:
         return found
     if x is None or not x.shape or x.shape[-1] != y.shape[-1] or x.grid is not None:
         return None
+    last = len(x.shape) - 1
     if n.op == "transpose":
-        return x if n.attrs["permutation"][-1] == len(x.shape) - 1 else None
+        return x if n.attrs["permutation"][-1] == last else None
+    if n.op == "reverse":
+        return x if last not in n.attrs["axes"] else None
     return x if n.op == "reshape" else None
 
 
@@ -130,6 +133,8 @@ def _again(b: GraphBuilder, source: Tensor, way: Sequence[Node], shape: Sequence
     for n in reversed(way):
         if n.op == "transpose":
             x = b.transpose(x, n.attrs["permutation"])
+        elif n.op == "reverse":
+            x = b.emit("reverse", [x], x.shape, x.kind, **n.attrs)
         else:
             x = b.reshape(x, (*n.output.shape[:-1], x.shape[-1]))
     return _flat(b, b.reshape(x, (*shape[:-1], x.shape[-1])))
