@@ -29,7 +29,7 @@ from nxjax.transforms.slice_updates import use_slice_updates
 # Scans of at most so many steps are written out; longer ones are loops, which NPUs do not have.
 UNROLL: Final = 64
 # Formats whose nodes hold graphs, for choices and loops by data; "" is that of no file.
-NESTED: Final = frozenset(("", "tflite", "onnx", "openvino"))
+NESTED: Final = frozenset(("", "tflite", "onnx", "openvino", "coreml"))
 
 
 @final

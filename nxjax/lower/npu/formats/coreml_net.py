@@ -101,6 +101,12 @@ class CoremlNet(ChannelsFirst):
         self.real = real
         self.notes: list[str] = []
 
+    def inside(self) -> CoremlNet:
+        """What writes a block of this program: its constants are its own."""
+        inner = CoremlNet(self.real)
+        inner.op, inner.notes = self.op, self.notes
+        return inner
+
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)

@@ -23,8 +23,10 @@ from nxjax.lower.npu.formats.channels_first import (
     bias_of,
     to_first,
 )
-from nxjax.lower.npu.formats.coreml_net import CoremlNet
+from nxjax.lower.npu.formats.coreml_control import write_if, write_while
+from nxjax.lower.npu.formats.coreml_net import MAX_RANK, CoremlNet
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.ops import op_of
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
@@ -375,11 +377,39 @@ def _(net: CoremlNet, node: Node, x: Value) -> Value:
     return x
 
 
-@plain("if", "while")
+@plain("lstm", "gru", "rnn")
 def _(net: CoremlNet, node: Node, *_: Value) -> Value:
     raise LoweringError(
-        f"coreml: {node.op} is not written",
-        got="a choice or a loop whose course is data",
-        fix="choose with nx.numpy.where, or give a scan a fixed length and ask for so many steps with unroll=",
+        f"coreml: {node.op} is not written as one operation",
+        got="a recurrent layer",
+        fix="lower the loop for Core ML, which writes its steps",
         source=node.source,
     )
+
+
+def write_node(net: CoremlNet, node: Node, name: str) -> None:
+    """One node: its op, its fused activation, and the grids of its results."""
+    net.op.start(name)
+    for t in (*node.operands, *node.outputs):
+        if len(t.shape) > MAX_RANK:
+            raise LoweringError(
+                f"{node.op}: Core ML's arrays have at most {MAX_RANK} dimensions", got=f"{t.name}: {t.shape}",
+                fix="merge dimensions with reshape", source=node.source,
+            )  # fmt: skip
+    try:
+        values, first = RULES[node.op](net, node)
+        made = list(values)
+        for t, value in zip(node.outputs, values, strict=True):
+            value = activate(net, value, node.attrs.get("activation"))
+            if t.grid is not None and not op_of(node).lands(node, t):
+                value = net.on_grid(value, t.grid, t.name)
+            net.put(t, value, first)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if isinstance(error, LoweringError):
+            raise
+        raise LoweringError(f"coreml: {node.op} is refused by MIL", got=error, source=node.source) from error
+    net.name_main(made[0], name)
+
+
+RULES["if"] = lambda net, node: (write_if(net, node, write_node), False)
+RULES["while"] = lambda net, node: (write_while(net, node, write_node), False)

@@ -25,9 +25,8 @@ from nxjax.errors import LoweringError
 from nxjax.files.safe_io import parsed
 from nxjax.lower.npu.formats.channels_first import Value
 from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, CoremlNet, clean, node_names, port_names
-from nxjax.lower.npu.formats.coreml_ops import RULES, activate
-from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
-from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.formats.coreml_ops import write_node
+from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, short_name
 from nxjax.trace.types import Shape
@@ -97,30 +96,6 @@ def closed(net: CoremlNet, t: Tensor, name: str) -> Value:
         )  # fmt: skip
     port(t)
     return net.op.identity(x=net.numbers(value, t.grid), name=name)
-
-
-def write_node(net: CoremlNet, node: Node, name: str) -> None:
-    """One node: its op, its fused activation, and the grids of its results."""
-    net.op.start(name)
-    for t in (*node.operands, *node.outputs):
-        if len(t.shape) > MAX_RANK:
-            raise LoweringError(
-                f"{node.op}: Core ML's arrays have at most {MAX_RANK} dimensions", got=f"{t.name}: {t.shape}",
-                fix="merge dimensions with reshape", source=node.source,
-            )  # fmt: skip
-    try:
-        values, first = RULES[node.op](net, node)
-        made = list(values)
-        for t, value in zip(node.outputs, values, strict=True):
-            value = activate(net, value, node.attrs.get("activation"))
-            if t.grid is not None and not op_of(node).lands(node, t):
-                value = net.on_grid(value, t.grid, t.name)
-            net.put(t, value, first)
-    except (ValueError, TypeError, NotImplementedError) as error:
-        if isinstance(error, LoweringError):
-            raise
-        raise LoweringError(f"coreml: {node.op} is refused by MIL", got=error, source=node.source) from error
-    net.name_main(made[0], name)
 
 
 @final

@@ -166,7 +166,9 @@ class _Finder:
             return None
         return self._cell("rnn", (h,), {"new": self._gate(sole[0].inner, h)}, _PLAIN[sole[0].kind])
 
-    def _cell(self, op: str, states: tuple[int, ...], gates: Mapping[str, Gate | None], function: str = "") -> Cell | None:
+    def _cell(
+        self, op: str, states: tuple[int, ...], gates: Mapping[str, Gate | None], function: str = ""
+    ) -> Cell | None:
         width = self.states[states[0]].width
         found = {name: g for name, g in gates.items() if g is not None and g.width == width}
         return Cell(op, states, found, function) if len(found) == len(gates) else None

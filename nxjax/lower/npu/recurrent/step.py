@@ -149,9 +149,7 @@ def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -
     return algebra.value(out.shape, [s for x in parts for s in x.segments], first.batch)
 
 
-def _dot(
-    algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers: Any, **_: Any
-) -> Value:
+def _dot(algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers: Any, **_: Any) -> Value:
     """All features of a value times a constant, on either side."""
     (xc, yc), (xb, _yb) = dimension_numbers
     right = isinstance(y, FoldedValue)
@@ -193,5 +191,3 @@ _RULES: Final[dict[str, Rule]] = {
     "dot_general": _dot,
     "convert_element_type": _same,
 }  # fmt: skip
-
-

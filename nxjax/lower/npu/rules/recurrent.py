@@ -32,7 +32,9 @@ def layers(b: GraphBuilder, out: Sequence[ArrayType], xs: Values, loop: LoopPara
     operands = loop.split(xs)
     consts = [None if x.known is None else x.known.full for x in operands.consts]
     found = layers_of(loop, [ArrayType(x.shape, x.dtype) for x in xs], consts)
-    if found is None or any(c.op not in b.recurrent or not any(g.inputs for g in c.gates.values()) for c in found.cells):
+    if found is None or any(
+        c.op not in b.recurrent or not any(g.inputs for g in c.gates.values()) for c in found.cells
+    ):
         return None
     rows: dict[int, _Row] = {}
     results: list[LogicalTensor] = []
@@ -87,7 +89,13 @@ def _row(b: GraphBuilder, x: LogicalTensor) -> _Row:
         if n.op == "fully_connected":
             source, w, own = n.inputs
             plain = n.attrs["activation"] is None and not n.attrs["dynamic"]
-            if not plain or source is None or w is None or w.data is None or any(t.grid is not None for t in n.operands):
+            if (
+                not plain
+                or source is None
+                or w is None
+                or w.data is None
+                or any(t.grid is not None for t in n.operands)
+            ):
                 break
             if own is not None and own.data is None:
                 break
@@ -146,9 +154,7 @@ def _flat(b: GraphBuilder, x: LogicalTensor) -> LogicalTensor:
     return b.full(b.reshape(x, (steps, int(np.prod(rest, dtype=np.int64)), features)))
 
 
-def _node(
-    b: GraphBuilder, cell: Cell, rows: dict[int, _Row], states: Values, loop: LoopParams
-) -> list[LogicalTensor]:
+def _node(b: GraphBuilder, cell: Cell, rows: dict[int, _Row], states: Values, loop: LoopParams) -> list[LogicalTensor]:
     """The results of all steps, as the loop has them, and the states."""
     op = OPS[cell.op]
     assert isinstance(op, NpuRecurrent)
@@ -177,9 +183,7 @@ def _node(
     return [b.reshape(y, s) for y, s in zip(made, [(length, *shape), *(shape for _ in flat)], strict=True)]
 
 
-def _inputs(
-    b: GraphBuilder, gates: Sequence[Gate], rows: dict[int, _Row]
-) -> tuple[LogicalTensor, NDArray, NDArray]:
+def _inputs(b: GraphBuilder, gates: Sequence[Gate], rows: dict[int, _Row]) -> tuple[LogicalTensor, NDArray, NDArray]:
     """What a layer reads as one value, and the matrix and bias of it for all gates."""
     blocks: dict[Any, tuple[LogicalTensor, list[NDArray]]] = {}
     biases = [g.bias for g in gates]
@@ -188,7 +192,9 @@ def _inputs(
         matrices = [g.inputs.get(i, np.zeros((g.width, x.shape[-1]))) for g in gates]
         # Gates that only choose from the result of a product take it in; it stays where one multiplies that again.
         if row.source is not None and row.matrix is not None and all(map(_chooses, matrices)):
-            biases = [bias if row.bias is None else bias + m @ row.bias for bias, m in zip(biases, matrices, strict=True)]
+            biases = [
+                bias if row.bias is None else bias + m @ row.bias for bias, m in zip(biases, matrices, strict=True)
+            ]
             x, matrices = row.source, [m @ row.matrix for m in matrices]
         _, before = blocks.get(x.tensor or i, (x, [np.zeros_like(m) for m in matrices]))
         blocks[x.tensor or i] = x, [p + q for p, q in zip(before, matrices, strict=True)]

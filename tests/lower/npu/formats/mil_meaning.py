@@ -242,12 +242,30 @@ def run(files, inputs):
                 return [value(part) for part in v]
             return known[v] if v in known else v.val if isinstance(v.val, str) else f64(v.val)
 
-        for op in function.operations:
-            if op.op_type == "const":
-                continue
-            result = OPS[op.op_type]({k: value(v) for k, v in op.inputs.items() if v is not None})
-            many = result if op.op_type in ("split", "topk") else [result]
-            for out, r in zip(op.outputs, many, strict=True):
-                assert tuple(np.shape(r)) == tuple(out.shape), (op.op_type, np.shape(r), out.shape)
-                known[out] = r
+        def computed(block):
+            for op in block.operations:
+                if op.op_type == "const":
+                    continue
+                if op.op_type == "cond":
+                    chosen = op.blocks[0 if bool(value(op.pred)) else 1]
+                    many = computed(chosen)
+                elif op.op_type == "while_loop":
+                    many = looped(*op.blocks, [value(v) for v in op.loop_vars])
+                else:
+                    result = OPS[op.op_type]({k: value(v) for k, v in op.inputs.items() if v is not None})
+                    many = result if op.op_type in ("split", "topk") else [result]
+                for out, r in zip(op.outputs, many, strict=True):
+                    assert tuple(np.shape(r)) == tuple(out.shape), (op.op_type, np.shape(r), out.shape)
+                    known[out] = r
+            return [value(v) for v in block.outputs]
+
+        def looped(condition, body, carry):
+            while True:
+                known.update(zip(condition.inputs, carry, strict=True))
+                if not bool(computed(condition)[0]):
+                    return carry
+                known.update(zip(body.inputs, carry, strict=True))
+                carry = computed(body)
+
+        computed(function)
         return {v.name: known[v] for v in function.outputs}
