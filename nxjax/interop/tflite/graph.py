@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Final, final
 
@@ -112,7 +112,7 @@ class TFLiteTensor:
         dims: its dimensions, a name for each that a call decides.
         grid: where its values lie, if they are quantized.
         data: its elements, if they are stored in the file.
-        variable: it keeps its elements from call to call.
+        variable: it keeps its elements from call to call: what no operator writes before it is read.
         places: of a sparse tensor, which element of ``data`` each stored one is.
     """
 
@@ -253,6 +253,8 @@ def _signature(row: dict[str, Any], graphs: tuple[TFLiteGraph, ...]) -> TFLiteSi
 
 def _graph(model: TFLiteModel, names: set[str]) -> TFLiteGraph:
     tensors = tuple(_tensor(model, row, i, names) for i, row in enumerate(model.tensors))
+    written = _written_first(model)
+    tensors = tuple(replace(t, variable=False) if i in written else t for i, t in enumerate(tensors))
     at = lambda numbers: tuple(None if i < 0 else i for i in numbers)
     of = lambda numbers: tuple(None if i < 0 else tensors[i] for i in numbers)
     nodes = tuple(
@@ -263,6 +265,16 @@ def _graph(model: TFLiteModel, names: set[str]) -> TFLiteGraph:
         for i, o in enumerate(model.operators)
     )  # fmt: skip
     return TFLiteGraph(model.name, tensors, nodes, tuple(model.inputs), tuple(model.outputs))
+
+
+def _written_first(model: TFLiteModel) -> set[int]:
+    """The tensors that an operator makes before one reads them."""
+    read: set[int] = set()
+    found: set[int] = set()
+    for o in model.operators:
+        read.update(o.inputs)
+        found.update(i for i in o.outputs if i not in read)
+    return found
 
 
 def _tensor(model: TFLiteModel, row: dict[str, Any], number: int, names: set[str]) -> TFLiteTensor:

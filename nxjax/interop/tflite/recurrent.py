@@ -48,11 +48,12 @@ class _Cells:
         return x * w if w.ndim == 1 else jnp.matmul(x, w.T)
 
     def keep(self, i: int, x: Any) -> None:
-        """The state at place ``i`` for the next call."""
+        """The state at place ``i`` for what reads it next, here or in the next call."""
         t, place = self.node.operands[i], self.node.inputs[i]
-        if t is not None and t.variable and place is not None:
-            self.scope.walker.state[t.name] = x
+        if t is not None and place is not None and t.data is None:
             self.scope.values[place] = on_grid_of(t, x)
+            if t.variable:
+                self.scope.walker.state[t.name] = x
 
 
 def _over_time(x: Any, time_major: bool) -> Any:

@@ -177,6 +177,8 @@ class TFLiteReader:
     def __init__(self, model: TFLiteModel, rules: Mapping[str, Callable[[TFLiteReader, OperatorUse], None]]) -> None:
         self.model, self.rules = model, rules
         self.flat: dict[tuple[int, DType, int], NDArray] = {}
+        # Numbers of variables that no operator has written yet.
+        self.variables: set[int] = set()
         self.tensors = [self.tensor(row, i) for i, row in enumerate(model.tensors)]
         self.nodes: list[Node] = []
         self.made: dict[Tensor, Node] = {}
@@ -195,8 +197,10 @@ class TFLiteReader:
         shape = () if row["shape"] is None else tuple(int(n) for n in row["shape"])
         if len(shape) > _MAX_RANK or any(n < 0 for n in shape) or math.prod(n or 1 for n in shape) > _MAX_SIZE:
             raise bad(f"a tensor {name!r} of impossible shape", shape[:_MAX_RANK])
-        if row["sparsity"] is not None or row["is_variable"]:
-            raise bad(f"a tensor {name!r} that is sparse or a variable")
+        if row["sparsity"] is not None:
+            raise bad(f"a tensor {name!r} that is sparse")
+        if row["is_variable"]:
+            self.variables.add(number)
         grid = self.grid(row["quantization"], name, dtype, shape)
         return Tensor(name, shape, dtype, grid, self.content(row["buffer"], name, dtype, shape))
 
@@ -245,6 +249,10 @@ class TFLiteReader:
             if rule is None:
                 what = f"custom operator {o.custom!r}" if o.custom else f"operator {o.name}"
                 raise bad(f"an operator that nxjax's NPU graphs do not have: {what}")
+            if unwritten := self.variables.intersection(o.inputs):
+                names = ", ".join(self.tensors[i].name for i in sorted(unwritten))
+                raise bad("a variable that is read before an operator writes it: a state", names)
+            self.variables.difference_update(o.outputs)
             rule(self, OperatorUse(self, o))
         inputs, outputs = ([self.tensors[i] for i in numbers] for numbers in (self.model.inputs, self.model.outputs))
         try:
@@ -274,6 +282,7 @@ class OperatorUse:
     def __init__(self, reader: TFLiteReader, operator: Operator) -> None:
         self.name = operator.name
         self.options = operator.options
+        self.numbers = operator.inputs
         self.inputs = [None if i < 0 else reader.tensors[i] for i in operator.inputs]
         self.outputs = [reader.tensors[i] for i in operator.outputs if i >= 0]
         if not self.outputs:

@@ -19,7 +19,7 @@ from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
 from nxjax.lower.npu.formats.tflite_control import write_if, write_while
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
-from nxjax.lower.npu.formats.tflite_recurrent import write_recurrent
+from nxjax.lower.npu.formats.tflite_recurrent import read_recurrent, write_recurrent
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.formats.tflite_volume import read_volume, write_volume
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -503,8 +503,8 @@ _ROWS: Final = [
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
     TFLiteRow("if", "IF", write=write_if, read=_unread),
     TFLiteRow("while", "WHILE", write=write_while, read=_unread),
-    TFLiteRow("lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM", write=write_recurrent, read=_unread),
-    TFLiteRow("rnn", "UNIDIRECTIONAL_SEQUENCE_RNN", write=write_recurrent, read=_unread),
+    TFLiteRow("lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM", write=write_recurrent, read=read_recurrent),
+    TFLiteRow("rnn", "UNIDIRECTIONAL_SEQUENCE_RNN", write=write_recurrent, read=read_recurrent),
     TFLiteRow("gru", "", write=_write_gru),
     TFLiteRow("top_k", "TOPK_V2", write=_write_topk, read=_read_topk),
     TFLiteRow("cumsum", "CUMSUM", constants=("axis",), options=_SCANNED),

@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import numpy as np
+
 from nxjax.lower.npu.formats.recurrent_parts import blocks, known
-from nxjax.lower.npu.formats.tflite_build import TFLiteWriter
+from nxjax.lower.npu.formats.tflite_build import VARIABLES, TFLiteWriter
+from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.rewrite import constant
+from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 
 # Numbers of the schema's activations.
@@ -71,3 +76,30 @@ def _ends(w: TFLiteWriter, made: Tensor, variables: Sequence[Tensor], ends: Sequ
         both = w.between(end, (batch, 2 * width), "behind")
         w.emit("CONCATENATION", [ends[0], variable], [both], axis=1, fused_activation_function=0)
         w.emit("SLICE", [both, w.constant([0, width]), w.constant(end.shape)], [end])
+
+
+def read_recurrent(r: TFLiteReader, u: OperatorUse) -> None:
+    """A layer whose variables operators have written; what reads them next reads the states after the last step."""
+    lstm, o = u.name == "UNIDIRECTIONAL_SEQUENCE_LSTM", u.options
+    places = VARIABLES[u.name]
+    left_out = (*range(9, 12), 16, 17, *range(20, len(u.inputs))) if lstm else ()
+    plain = not any(map(u.maybe, left_out)) and not any(o.get(k) for k in ("cell_clip", "proj_clip"))
+    function = {n: name for name, n in _FUNCTIONS.items()}.get(o["fused_activation_function"])
+    if not plain or not o["time_major"] or function is None or (lstm and function != "tanh"):
+        raise bad(f"a {u.name} with more than its gates", "peepholes, a projection, clipping, or another order")
+    groups = (range(1, 5), range(5, 9), range(12, 16)) if lstm else ((1,), (2,), (3,))
+    stored = [[_floats(u, i) for i in group] for group in groups]
+    weights = [constant(np.concatenate(group)) for group in stored]
+    states = [u.operand(i) for i in places]
+    ends = [Tensor(f"{t.name}/after", t.shape, t.dtype) for t in states]
+    attrs = {} if lstm else {"function": function}
+    r.node("lstm" if lstm else "rnn", [u.operand(0), *weights, *states], [u.output, *ends], **attrs)
+    for place, end in zip(places, ends, strict=True):
+        r.tensors[u.numbers[place]] = end
+
+
+def _floats(u: OperatorUse, i: int) -> NDArray:
+    t = u.operand(i)
+    if t.data is None or t.dtype != dtypes.float32:
+        raise bad(f"a {u.name} whose operand {i} is no constant of floats")
+    return t.data
