@@ -43,6 +43,39 @@ class Case:
         return self.op + ("-" + self.note if self.note else "")
 
 
+RECURRENT: dict[str, dict[str, dict[str, Any]]] = {
+    "lstm": {"": {}, "reverse": {"reverse": True}},
+    "gru": {"": {}, "reset after": {"reset_after": True}, "reverse": {"reverse": True}},
+    "rnn": {"": {}, "relu": {"function": "relu"}, "reverse": {"reverse": True}},
+}
+
+
+def layer(op: str, x, w, r, b, *states, reverse=False, reset_after=False, function="tanh") -> list[np.ndarray]:
+    """The definition of a recurrent layer, gate by gate and step by step, in float64."""
+    x, w, r, b, h = (v.astype(np.float64) for v in (x, w, r, b, states[0]))
+    n = r.shape[1]
+    part = lambda v, k: v[k * n : (k + 1) * n]
+    gate = lambda row, k, h: row @ part(w, k).T + h @ part(r, k).T + part(b, k)
+    sigmoid = lambda v: 1 / (1 + np.exp(-v))
+    c = states[-1].astype(np.float64)
+    rows = np.zeros((*x.shape[:2], n))
+    for t in range(len(x))[:: -1 if reverse else 1]:
+        if op == "lstm":
+            i, f, o = (sigmoid(gate(x[t], k, h)) for k in (0, 1, 3))
+            c = f * c + i * np.tanh(gate(x[t], 2, h))
+            h = o * np.tanh(c)
+        elif op == "gru":
+            z, reset = (sigmoid(gate(x[t], k, h)) for k in (0, 1))
+            inner = reset * (h @ part(r, 2).T + part(b, 3)) if reset_after else (reset * h) @ part(r, 2).T + part(b, 3)
+            new = np.tanh(x[t] @ part(w, 2).T + part(b, 2) + inner)
+            h = (1 - z) * new + z * h
+        else:
+            new = gate(x[t], 0, h)
+            h = np.tanh(new) if function == "tanh" else np.maximum(new, 0)
+        rows[t] = h
+    return [y.astype(np.float32) for y in ([rows, h, c] if op == "lstm" else [rows, h])]
+
+
 def correlation(x: np.ndarray, w: np.ndarray, strides, dilations, padding, groups: int = 1) -> np.ndarray:
     """The definition, in loops over the result, of any number of spatial dimensions: w is [o, kh, kw, c / groups]."""
     x = np.pad(x, ((0, 0), *padding, (0, 0)))
@@ -238,6 +271,11 @@ def cases() -> list[Case]:
     case("resize_bilinear", [a[0, 0].reshape(1, 1, 4, 1)], ends, **corners)
     case("cast", [v], v.astype(np.int32))
     case("cast", [np.int32([-3, 0, 5])], np.float32([-3, 0, 5]), "float")
+    for op, gates, states in (("lstm", 4, 2), ("gru", 3, 1), ("rnn", 1, 1)):
+        for note, attrs in RECURRENT[op].items():
+            w, r, bias = f32(gates * 3, 2), f32(gates * 3, 3), f32((gates + (op == "gru")) * 3)
+            operands = [f32(5, 2, 2), w, r, bias, *(f32(2, 3, low=-1, high=1) for _ in range(states))]
+            case(op, operands, layer(op, *operands, **attrs), note, constants=(1, 2, 3), **attrs)
     return rows
 
 

@@ -36,7 +36,7 @@ def one(op: str, operands: list[Tensor | None], *outs: Tensor, **attrs) -> NpuGr
 STEPS = {"sqrt": 1.01, "reduce_prod": 3.0, "resize_bilinear": 1.01}
 FIXED_GRIDS = {"softmax", "log_softmax", "logistic"}
 PLAIN = {"logical_and", "logical_or", "logical_not", "one_hot", "cast", "table", "argmax", "argmin", "if", "while"} | {
-    "quantize_rows"
+    *("quantize_rows", "lstm", "gru", "rnn")
 }
 COMPARISONS = {"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"}
 SAME = {

@@ -37,6 +37,7 @@ KINDS: Final[dict[str, str]] = {
     "if": "bool",
     "while": "f32 f16 i8 i16 i32 i64 bool",
     **dict.fromkeys(("lstm", "rnn"), "f32"),
+    "gru": "",
     "top_k": "f32 q8 q16 qu8 i8 i16 i32 i64",
     **dict.fromkeys(("softmax", "tanh", "relu", "relu6", "leaky_relu", "gelu"), "f32 q8 q16 qu8"),
     "prelu": "f32 q8 qu8",

@@ -101,22 +101,22 @@ def _with_rest(
     wanted = [y for y, n in zip(ys, places, strict=True) if n is None]
     if not wanted:
         return Layers(cells, kept, None, [], places)
-    equations = [e for e in body.equations if results.keys().isdisjoint(e.outputs)]
     given = loop.inside(body.inputs)
     sources = {v: ("const", i) for i, v in enumerate(given.consts)}
     sources |= {given.carry[i]: ("kept", i) for i in kept}
     sources |= {v: ("row", i) for i, v in enumerate(given.xs)}
     sources |= {v: ("cell", n) for v, n in results.items()}
-    names = list(sources)
-    rest = dead_code_eliminated(Program(names, equations, wanted, body.constvars, body.values))
-    known = {*rest.inputs, *rest.constvars}
-    for e in rest.equations:
-        if any(isinstance(a, Var) and a not in known for a in e.inputs):
-            return None
-        known.update(e.outputs)
-    if any(isinstance(a, Var) and a not in known for a in rest.outputs):
+    equations: list[Equation] = []
+    needed = {a for a in wanted if isinstance(a, Var)}
+    for e in reversed(body.equations):
+        if not needed.isdisjoint(e.outputs) and results.keys().isdisjoint(e.outputs):
+            equations.append(e)
+            needed.difference_update(e.outputs)
+            needed.update(a for a in e.inputs if isinstance(a, Var))
+    if not needed <= {*sources, *body.constvars}:
         return None
-    return Layers(cells, kept, rest, [sources[v] for v in names], places)
+    rest = Program(list(sources), equations[::-1], wanted, body.constvars, body.values)
+    return Layers(cells, kept, rest, list(sources.values()), places)
 
 
 @cache

@@ -5,7 +5,7 @@ import numpy as np
 from nxjax.lower.npu.formats.tflite_build import same_padding
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
-from tests.lower.npu.cases import correlation, spread
+from tests.lower.npu.cases import correlation, layer, spread
 
 NAMES = {"f32": "float32", "f16": "float16", "q8": "int8", "qu8": "uint8", "q16": "int16"}
 NAMES |= {"i8": "int8", "i16": "int16", "i32": "int32", "i64": "int64", "bool": "bool"}
@@ -231,6 +231,8 @@ def meaning(node: Node, xs: list) -> list[np.ndarray]:
         moves = (a["strides"], a["dilations"]) if op == "conv_3d" else (a["strides"],)
         y = (correlation if op == "conv_3d" else spread)(x, xs[1], *moves, a["padding"])
         y = act(y + (0 if xs[2] is None else xs[2]), a["activation"])
+    elif op in ("lstm", "rnn"):
+        return layer(op, *xs, **a)
     elif op == "top_k":
         places = (-x if a["largest"] else x).argsort(-1, kind="stable")[..., : a["k"]]
         return [np.take_along_axis(x, places, -1), places.astype(np.int32)]
@@ -361,6 +363,15 @@ def inputs_and_attrs(op: str, m: Maker) -> tuple[list, list, dict]:
             attrs["padding"] = pads = tuple((low, min(high, 1)) if q > 1 else (0, 0) for (low, high), q in zip(pads, k))
             sizes = tuple((v - 1) * t + q - sum(p) for v, t, q, p in zip(x.shape[1:4], s, k, pads))
         return [x, w, m.bias(out, x, w)], [(x.shape[0], *sizes, out)], attrs
+    if op in ("lstm", "rnn"):
+        (steps, batch, features), width, gates = shape(3), n(), 4 if op == "lstm" else 1
+        w, r = (Tensor(k, s, np.float32, None, rng.normal(size=s).astype(np.float32)) for k, s in
+                (("w", (gates * width, features)), ("r", (gates * width, width))))
+        bias = Tensor("b", (gates * width,), np.float32, None, rng.normal(size=gates * width).astype(np.float32))
+        states = [m.tensor(batch, width) for _ in range(2 if op == "lstm" else 1)]
+        attrs = {"reverse": bool(n(0, 2))} | ({} if op == "lstm" else {"function": ("tanh", "relu")[n(0, 2)]})
+        results = [(steps, batch, width), *[(batch, width)] * len(states)]
+        return [m.tensor(steps, batch, features), w, r, bias, *states], results, attrs
     if op == "top_k":
         x = m.tensor(*shape())
         k = n(1, x.shape[-1] + 1)
