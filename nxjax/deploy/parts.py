@@ -187,8 +187,8 @@ def _made(
     program = Program(r.inputs, r.equations, r.outputs, r.constvars, r.values, f"{name}_{region.number}")
     if not host:
         try:
-            has = {"format": target.format, "recurrent": target.recurrent}
-            graph = lower(program, program.name, io=io, unroll=unroll, **has)
+            format, layers = target.format, target.recurrent
+            graph = lower(program, program.name, io=io, unroll=unroll, format=format, recurrent=layers)
             # What only moves elements is not worth a way to the chip.
             if not all(op_of(n).picks or op_of(n).view for n in graph.nodes):
                 return ProgramPart(region, target.made(graph, options), graph)

@@ -27,8 +27,8 @@ def inlined(
 ) -> Program:
     """``program`` with calls written out, and its scans of at most ``unroll`` steps. Kept with ``program``.
 
-    ``calls`` names the ops that are; None: all that say so of themselves (`Op.call_for_transforms`). Scans that ``keep``
-    holds of stay; it is given the equation, and the consts that are known.
+    ``calls`` names the ops that are; None: all that say so of themselves (`Op.call_for_transforms`). Scans of which
+    ``keep`` holds stay; it is given the equation, and the consts that are known.
 
     Equations keep their own source line and get the scopes of the calls they come from.
 

@@ -144,8 +144,8 @@ def broadcast_shape(values: Sequence[LogicalTensor]) -> Shape:
 class GraphBuilder:
     """Appends nodes; every node carries the source line and scope of the equation being lowered.
 
-    Loops of at most ``unroll`` steps are written out. ``nested`` says whether nodes may hold graphs, ``recurrent`` which
-    layers have nodes of their own.
+    Loops of at most ``unroll`` steps are written out. ``nested`` says whether nodes may hold graphs, and ``recurrent``
+    which layers have nodes of their own.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Values of one step of a loop, as polynomials: the same value has the same form, however it was written.
 
-A `Value` is a row of features for each element of a batch. Each of its `Segment`s is a sum of products of `Atom`s: parts
-of the state or of what a step reads, matrix products of values with constants, and functions of values. So
+A `Value` is a row of features for each element of a batch. Each of its `Segment`s is a sum of products of `Atom`s:
+parts of the state or of what a step reads, matrix products of values with constants, and functions of values. So
 ``n + z * (h - n)`` and ``(1 - z) * n + z * h`` are equal, and taking columns commutes with all of it. Knows no op.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.ops.base import NDArray
 from nxjax.trace.types import Shape
 
-# A product of atoms, by their numbers; () is that of none, whose coefficient is a constant.
+# A product of atoms, in the order of their numbers; () is that of none, whose coefficient is a constant.
 Monomial = tuple["Atom", ...]
 # More products than this are no cell.
 LARGEST: Final = 32
@@ -54,7 +54,7 @@ class Atom:
 
 @final
 class Segment:
-    """Features beside one another: products of atoms, each with a coefficient per feature. Equal ones are one object."""
+    """Features beside one another: products of atoms with a coefficient per feature. Equal ones are one object."""
 
     def __init__(self, width: int, terms: dict[Monomial, NDArray]) -> None:
         self.width = width

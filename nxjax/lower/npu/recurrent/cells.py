@@ -1,9 +1,9 @@
 """Recurrent layers in loops: LSTM, GRU and plain RNN, found by what a step computes.
 
-An LSTM (Hochreiter and Schmidhuber 1997, with forget gates) is ``c = f * c + i * g``, ``h = o * tanh(c)``; a GRU (Cho et
-al. 2014) ``h = (1 - z) * n + z * h``, whose reset gate works before or after the product with the state; an RNN (Elman
-1990) ``h = tanh(..)`` or ``relu(..)``. Gates are sums of products of the state and of what a step reads. A loop may hold
-several such cells, each of which reads what the others make.
+An LSTM (Hochreiter and Schmidhuber 1997, with forget gates) is ``c = f * c + i * g``, ``h = o * tanh(c)``; a GRU (Cho
+et al. 2014) ``h = (1 - z) * n + z * h``, whose reset gate works before or after the product with the state; an RNN
+(Elman 1990) ``h = tanh(..)`` or ``relu(..)``. Gates are sums of products of the state and of what a step reads. A loop
+may hold several such cells, each of which reads what the others make.
 """
 
 from __future__ import annotations
@@ -215,7 +215,7 @@ class _Finder:
             if a.kind == "state" and a.place != h:
                 return False
             wide = np.zeros((gate.width, self._width(a, h)))
-            np.add.at(wide, (slice(None), a.columns), matrix * scale)
+            np.add.at(wide.T, a.columns, (matrix * scale).T)
             if a.kind == "row":
                 _put(gate, a.place, wide)
             else:

@@ -69,7 +69,7 @@ def _rest(
 @final
 @dataclass(frozen=True)
 class _Row:
-    """What a loop reads, [steps, batch, features]; and where that is a product, as a matrix and a bias of ``source``."""
+    """What a loop reads, [steps, batch, features], and the ``source`` of which it is a product and a bias, if any."""
 
     x: LogicalTensor
     source: LogicalTensor | None = None

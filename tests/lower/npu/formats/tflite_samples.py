@@ -365,8 +365,10 @@ def inputs_and_attrs(op: str, m: Maker) -> tuple[list, list, dict]:
         return [x, w, m.bias(out, x, w)], [(x.shape[0], *sizes, out)], attrs
     if op in ("lstm", "rnn"):
         (steps, batch, features), width, gates = shape(3), n(), 4 if op == "lstm" else 1
-        w, r = (Tensor(k, s, np.float32, None, rng.normal(size=s).astype(np.float32)) for k, s in
-                (("w", (gates * width, features)), ("r", (gates * width, width))))
+        w, r = (
+            Tensor(k, s, np.float32, None, rng.normal(size=s).astype(np.float32))
+            for k, s in (("w", (gates * width, features)), ("r", (gates * width, width)))
+        )
         bias = Tensor("b", (gates * width,), np.float32, None, rng.normal(size=gates * width).astype(np.float32))
         states = [m.tensor(batch, width) for _ in range(2 if op == "lstm" else 1)]
         attrs = {"reverse": bool(n(0, 2))} | ({} if op == "lstm" else {"function": ("tanh", "relu")[n(0, 2)]})

@@ -38,7 +38,7 @@ def test_what_is_no_layer_is_written_out(f):
 
 @pytest.mark.parametrize("f", [hoisted, reset_before])
 def test_a_product_in_front_of_the_loop_is_the_layers_own(f):
-    assert [n.op for n in lowered(f).nodes] == [dict((g, op) for op, g in EVERY)[f]]
+    assert [n.op for n in lowered(f).nodes] == [{g: op for op, g in EVERY}[f]]
 
 
 def test_only_the_layers_that_are_asked_for():
