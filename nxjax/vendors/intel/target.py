@@ -204,6 +204,8 @@ class IntelNpu(OpenVinoTarget):
     title: ClassVar[str] = "Intel NPU (AI Boost)"
     site: ClassVar[Site] = "edge"
     precision: ClassVar[tuple[str, ...]] = ("int8", "float16")
+    # Its compiler was not asked for layers; it takes the ops that they are written out in.
+    recurrent: ClassVar[frozenset[str]] = frozenset()
     rules: ClassVar[str] = "a table of types and ranks that the compiler of OpenVINO 2026.4 was seen to refuse"
     chips: ClassVar[tuple[Kind, ...]] = (
         Kind("Intel", "NPU", drivers=("intel_vpu",), module="openvino", extra="openvino", target="intel-npu"),

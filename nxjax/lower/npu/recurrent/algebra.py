@@ -25,7 +25,7 @@ LARGEST: Final = 32
 LOGISTIC, TANH, RELU, EXP, RECIPROCAL = "logistic", "tanh", "relu", "exp", "reciprocal"
 
 
-class Unknown(Exception):
+class NoForm(Exception):
     """A value that this algebra has no form for."""
 
 
@@ -117,7 +117,7 @@ class Algebra:
     def segment(self, width: int, terms: dict[Monomial, NDArray]) -> Segment:
         kept = {m: c for m, c in terms.items() if np.any(c)}
         if len(kept) > LARGEST:
-            raise Unknown
+            raise NoForm
         kept = self._sigmoid_by_tanh(width, kept)
         key = width, frozenset((tuple(a.number for a in m), c.tobytes()) for m, c in kept.items())
         return self._segments.setdefault(key, Segment(width, kept))
@@ -153,7 +153,7 @@ class Algebra:
     def multiplied(self, x: Segment, y: Segment) -> Segment:
         terms: dict[Monomial, NDArray] = {}
         if len(x.terms) * len(y.terms) > LARGEST:
-            raise Unknown
+            raise NoForm
         for m, c in x.terms.items():
             for k, d in y.terms.items():
                 both = tuple(sorted((*m, *k), key=lambda a: a.number))
@@ -182,13 +182,13 @@ class Algebra:
             batch = tuple(range(last))
         found = Value(shape, batch, tuple(segments))
         if math.prod(shape[i] for i in batch) != self.batch or found.width != sum(s.width for s in segments):
-            raise Unknown
+            raise NoForm
         return found
 
     def given(self, kind: str, place: int, shape: Shape) -> Value:
         """A state, or what a step reads: its last dimension is that of features."""
         if not shape or math.prod(shape[:-1]) != self.batch:
-            raise Unknown
+            raise NoForm
         if kind == "row":
             self.widths[place] = shape[-1]
         return self.value(shape, [self.single(self._atom(kind, place, np.arange(shape[-1]), None))])
@@ -198,7 +198,7 @@ class Algebra:
         full = np.broadcast_to(x, like.shape).transpose((*like.batch, *like.features))
         rows = full.reshape(self.batch, -1).astype(np.float64)
         if np.any(rows != rows[:1]) or not np.all(np.isfinite(rows)):
-            raise Unknown
+            raise NoForm
         return self.value(like.shape, [self.segment(like.width, {(): rows[0]})], like.batch)
 
     def reshaped(self, x: Value, shape: Shape) -> Value:
@@ -207,7 +207,7 @@ class Algebra:
             return self.value(shape, x.segments)
         old, new = ([i for i, n in enumerate(s) if n != 1] for s in (x.shape, shape))
         if [x.shape[i] for i in old] != [shape[i] for i in new]:
-            raise Unknown
+            raise NoForm
         return self.value(shape, x.segments, tuple(new[old.index(i)] for i in x.batch if x.shape[i] != 1))
 
     def transposed(self, x: Value, permutation: Sequence[int]) -> Value:
@@ -216,7 +216,7 @@ class Algebra:
         shape = tuple(x.shape[a] for a in permutation)
         batch = tuple(i for i, a in enumerate(permutation) if a in x.batch)
         if [a for a in permutation if a in x.batch] != list(x.batch):
-            raise Unknown
+            raise NoForm
         return self.value(shape, self.picked(x, at), batch)
 
     def picked(self, x: Value, at: NDArray) -> list[Segment]:
@@ -244,7 +244,7 @@ class Algebra:
     def combined(self, x: Value, y: Value, product: bool) -> Value:
         """The sum or product of two values of one shape."""
         if x.shape != y.shape or x.batch != y.batch:
-            raise Unknown
+            raise NoForm
         cuts = sorted({int(n) for v in (x, y) for n in np.cumsum([s.width for s in v.segments])})
         parts = [np.arange(a, b) for a, b in zip([0, *cuts[:-1]], cuts, strict=True)]
         make = self.multiplied if product else self.added

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.lower.npu.recurrent.algebra import Algebra, Unknown, Value
+from nxjax.lower.npu.recurrent.algebra import Algebra, NoForm, Value
 from nxjax.lower.npu.recurrent.cells import Cell, cells_of
 from nxjax.lower.npu.recurrent.step import Known, computed
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -24,7 +24,7 @@ from nxjax.transforms.inline import inlined
 
 @final
 @dataclass(frozen=True)
-class Layers:
+class LoopLayers:
     """A loop as layers.
 
     Attributes:
@@ -43,7 +43,7 @@ class Layers:
     results: list[int | None]
 
 
-def layers_of(loop: LoopParams, types: Sequence[Any], consts: Sequence[NDArray | None]) -> Layers | None:
+def layers_of(loop: LoopParams, types: Sequence[Any], consts: Sequence[NDArray | None]) -> LoopLayers | None:
     """The layers that a loop is, or None.
 
     Args:
@@ -81,7 +81,7 @@ def layers_of(loop: LoopParams, types: Sequence[Any], consts: Sequence[NDArray |
 def _given(algebra: Algebra, kind: str, place: int, t: Any) -> Value | None:
     try:
         return algebra.given(kind, place, t.shape) if t.dtype == dtypes.float32 else None
-    except Unknown:
+    except NoForm:
         return None
 
 
@@ -91,7 +91,7 @@ def _identity(x: Known) -> Any:
 
 def _with_rest(
     loop: LoopParams, body: Program, cells: list[Cell], results: dict[Var, int], kept: frozenset[int]
-) -> Layers | None:
+) -> LoopLayers | None:
     """Cells, and the program that makes the loop's further results of theirs; None if it reads former states.
 
     ``results`` are the variables that are results of cells.
@@ -100,7 +100,7 @@ def _with_rest(
     places = [results.get(y) if isinstance(y, Var) else None for y in ys]
     wanted = [y for y, n in zip(ys, places, strict=True) if n is None]
     if not wanted:
-        return Layers(cells, kept, None, [], places)
+        return LoopLayers(cells, kept, None, [], places)
     given = loop.inside(body.inputs)
     sources = {v: ("const", i) for i, v in enumerate(given.consts)}
     sources |= {given.carry[i]: ("kept", i) for i in kept}
@@ -116,7 +116,7 @@ def _with_rest(
     if not needed <= {*sources, *body.constvars}:
         return None
     rest = Program(list(sources), equations[::-1], wanted, body.constvars, body.values)
-    return Layers(cells, kept, rest, list(sources.values()), places)
+    return LoopLayers(cells, kept, rest, list(sources.values()), places)
 
 
 @cache

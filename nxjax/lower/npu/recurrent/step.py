@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.recurrent.algebra import EXP, LOGISTIC, RECIPROCAL, RELU, TANH, Algebra, Unknown, Value
+from nxjax.lower.npu.recurrent.algebra import EXP, LOGISTIC, RECIPROCAL, RELU, TANH, Algebra, NoForm, Value
 from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
@@ -44,7 +44,7 @@ def _equation(algebra: Algebra, e: Equation, xs: Sequence[Known]) -> Sequence[Kn
         return nothing
     try:
         return [rule(algebra, out, *xs, **e.params)]
-    except Unknown:
+    except NoForm:
         return nothing
 
 
@@ -59,7 +59,7 @@ def _both(algebra: Algebra, x: Known, y: Known) -> tuple[Value, Value]:
 
 def _value(x: Known) -> Value:
     if not isinstance(x, Value):
-        raise Unknown
+        raise NoForm
     return x
 
 
@@ -90,13 +90,13 @@ def _div(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Valu
 def _max(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
     x, y = (y, x) if isinstance(x, FoldedValue) else (x, y)
     if not isinstance(y, FoldedValue) or np.any(y.data):
-        raise Unknown
+        raise NoForm
     return algebra.mapped(RELU, _value(x))
 
 
 def _power(algebra: Algebra, out: ArrayType, x: Known, y: int = 2, **_: Any) -> Value:
     if y != 2:
-        raise Unknown
+        raise NoForm
     return algebra.combined(_value(x), _value(x), product=True)
 
 
@@ -112,7 +112,7 @@ def _broadcast(algebra: Algebra, out: ArrayType, x: Known, shape: Any, broadcast
     """Only dimensions of size 1 come."""
     x = _value(x)
     if math.prod(x.shape) != math.prod(shape):
-        raise Unknown
+        raise NoForm
     return algebra.value(out.shape, x.segments, tuple(broadcast_dimensions[i] for i in x.batch))
 
 
@@ -127,7 +127,7 @@ def _slice(
     steps = strides or (1,) * len(x.shape)
     parts = [slice(*part) for part in zip(start_indices, limit_indices, steps, strict=True)]
     if any(parts[i] != slice(0, x.shape[i], 1) for i in x.batch):
-        raise Unknown
+        raise NoForm
     at = x.numbers[tuple(parts[i] for i in x.features)].reshape(-1)
     return algebra.value(out.shape, algebra.picked(x, at), x.batch)
 
@@ -136,7 +136,7 @@ def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -
     """Along the first dimension of features that is not of size 1."""
     first = next(x for x in xs if isinstance(x, Value))
     if dimension in first.batch or any(first.shape[i] != 1 for i in first.features if i < dimension):
-        raise Unknown
+        raise NoForm
     parts: list[Value] = []
     for x in xs:
         if isinstance(x, FoldedValue):
@@ -145,7 +145,7 @@ def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -
             x = algebra.constant(x.full, algebra.value(shape, [width], first.batch))
         parts.append(_value(x))
     if any(x.batch != first.batch for x in parts):
-        raise Unknown
+        raise NoForm
     return algebra.value(out.shape, [s for x in parts for s in x.segments], first.batch)
 
 
@@ -155,10 +155,10 @@ def _dot(algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers
     right = isinstance(y, FoldedValue)
     v, w, vc, wc = (_value(x), y, xc, yc) if right else (_value(y), x, yc, xc)
     if xb or not isinstance(w, FoldedValue):
-        raise Unknown
+        raise NoForm
     kept = [i for i in range(len(v.shape)) if i not in vc]
     if set(vc) & set(v.batch) or any(v.shape[i] != 1 for i in kept if i not in v.batch):
-        raise Unknown
+        raise NoForm
     # Rows in the order of the value's features.
     order = sorted(range(len(vc)), key=vc.__getitem__)
     free = [i for i in range(len(w.shape)) if i not in wc]

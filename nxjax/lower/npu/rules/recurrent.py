@@ -13,7 +13,7 @@ from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops import OPS
 from nxjax.lower.npu.ops.recurrent import NpuRecurrent
 from nxjax.lower.npu.recurrent.cells import Cell, Gate
-from nxjax.lower.npu.recurrent.loops import Layers, layers_of
+from nxjax.lower.npu.recurrent.loops import LoopLayers, layers_of
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
@@ -53,7 +53,7 @@ def layers(b: GraphBuilder, out: Sequence[ArrayType], xs: Values, loop: LoopPara
 
 
 def _rest(
-    b: GraphBuilder, found: Layers, consts: Values, carry: Values, xs: Values, results: Values, loop: LoopParams
+    b: GraphBuilder, found: LoopLayers, consts: Values, carry: Values, xs: Values, results: Values, loop: LoopParams
 ) -> Values:
     """What is left of the steps, for all of them at once."""
     if found.rest is None:
