@@ -159,9 +159,7 @@ class BoundFunction:
             raise ParameterError("compile: constants name no argument", got=wrong, expected=f"below {len(args)}")
         return frozenset(i % len(args) for i in given)
 
-    def graph(
-        self, io: IO, unroll: int, format: str = "", recurrent: frozenset[str] = frozenset()
-    ) -> NpuGraph:
+    def graph(self, io: IO, unroll: int, format: str = "", recurrent: frozenset[str] = frozenset()) -> NpuGraph:
         """The graph, with the kernels that the program's own ops have for ``format``; one error lists what has none."""
         return lower(self.program, self.name, io=io, unroll=unroll, format=format, recurrent=recurrent)
 

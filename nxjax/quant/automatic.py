@@ -101,6 +101,8 @@ def policy_for(
     used = [batch for i, batch in enumerate(data) if not held or i % HELD != 1]
     base = Layered(preset("int8"), {})
     calibrated = calibration.run(fun, base, used, observer, params, progress, correct)
+    assert isinstance(calibrated.policy, Layered)
+    base = calibrated.policy
     held = (held or calibrated.measured)[: calibration.MEASURED]
     wanted = ENOUGH if budget is None else budget
     if metric is not None:
@@ -124,7 +126,9 @@ def policy_for(
         counts = _shares(len(candidates)) if metric else _counts(candidates, len(ranked), switches, wanted)
         for count in counts:
             chosen = _answers(_taken(candidates, count), wide)
-            choice = _completed(fun, Layered(base, chosen), used, start, params, calibrated.measured)
+            choice = _completed(
+                fun, Layered(base.base, {**base.exceptions, **chosen}), used, start, params, calibrated.measured
+            )
             found = reached(choice)
             if found > most:
                 best, most = choice, found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -15,7 +16,7 @@ from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
-from nxjax.quant.scheme import Policy, Scheme, as_policy
+from nxjax.quant.scheme import Policy, Scheme, as_policy, without
 from nxjax.trace import dtypes, tree
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
@@ -65,7 +66,8 @@ def calibrate(
 @final
 class Calibrated(Shown):
     """Ranges by site, corrections of biases by layer, the number of batches, what each site's value is computed from
-    (`QuantPlan.origins`), and the arguments of some batches to measure results with."""
+    (`QuantPlan.origins`), the arguments of some batches to measure results with, and the policy, which leaves in float
+    what no batch computes."""
 
     def __init__(
         self,
@@ -74,7 +76,9 @@ class Calibrated(Shown):
         batches: int,
         origins: dict[str, int],
         measured: list[tuple[Any, ...]],
+        policy: Policy,
     ) -> None:
+        self.policy = policy
         self.ranges = ranges
         self.corrections = corrections
         self.batches = batches
@@ -122,6 +126,7 @@ def run(
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
         )
+    policy, batches = _taken(policy, batches, sources)
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     results.check_ranges(whole, sources)
     candidates = [whole]
@@ -137,7 +142,7 @@ def run(
     spans, corrections = candidates[0], dict[str, NDArray]()
     if spans and (correct or len(candidates) > 1):
         spans, corrections = _best(fun, policy, params, candidates, measured, correct)
-    return Calibrated(spans, corrections, n, origins, measured)
+    return Calibrated(spans, corrections, n, origins, measured, policy)
 
 
 def _best(
@@ -275,6 +280,34 @@ def _not_finite(args: Any) -> str:
     floats = [(name, np.asarray(x)) for name, x in pairs if getattr(x, "dtype", None) in dtypes.INEXACT]
     bad = [name for name, x in floats if not np.isfinite(x).all()]
     return f", in which {', '.join(bad)} {'are' if len(bad) > 1 else 'is'} not" if bad else ""
+
+
+def _taken(
+    policy: Policy, batches: dict[str, list[Range]], sources: Mapping[str, Source | None]
+) -> tuple[Policy, dict[str, list[Range]]]:
+    """The policy without the branches and loop bodies that no batch enters, and what is known of the other sites."""
+    unseen = [site for site, seen in batches.items() if not seen]
+    if len(unseen) == len(batches):
+        return policy, batches
+    left: dict[str, Source | None] = {}
+    for site in unseen:
+        parts = site.split("/")
+        for n in range(1, len(parts)):
+            part = "/".join(parts[:n])
+            if not any(batches[other] for other in batches if other.startswith(f"{part}/")):
+                left.setdefault(part, sources.get(site))
+                break
+    if not left:
+        return policy, batches
+    told = ", ".join(f"{part} ({source})" if source else part for part, source in left.items())
+    warnings.warn(
+        f"quantize: no batch of calibration takes {told}: such a branch or body of a loop stays in float. Add batches "
+        "that do, to have it in integers",
+        UserWarning,
+        stacklevel=5,
+    )
+    inside = lambda name: any(name.startswith(f"{part}/") for part in left)
+    return without(policy, left), {site: seen for site, seen in batches.items() if not inside(site)}
 
 
 def _joined(site: str, seen: list[Range], observer: Observer) -> Range:

@@ -244,8 +244,8 @@ def quantize(
         return Quantized(fun, answered, dict(ranges or {}), params, corrections=corrections)
     found = calibration.run(fun, answered, calibrate, observer, params, progress, bias_correction)
     if found.ranges:
-        results.warn_if_poor(fun, answered, params, found.ranges, found.corrections, found.measured[:1])
-    return Quantized(fun, answered, found.ranges, params, found.origins, corrections=found.corrections)
+        results.warn_if_poor(fun, found.policy, params, found.ranges, found.corrections, found.measured[:1])
+    return Quantized(fun, found.policy, found.ranges, params, found.origins, corrections=found.corrections)
 
 
 def _of_step(
@@ -267,6 +267,7 @@ def _of_step(
     if params is None:
         params = [i for i, a in enumerate(carried.first) if i != place and is_tree(a)]
     found = calibration.run(step, policy, carried, observer, params, progress)
+    policy = found.policy
     call = PlannedCall(step, carried.first, {}, params)
     spans = steps.tied(call, policy, found.ranges, carried, place) if found.ranges else found.ranges
     if spans:

@@ -17,9 +17,8 @@ from nxjax.quant.function import Quantized
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import QuantMatmul, Weighted, macs
-from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy
+from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy, in_float
 from nxjax.trace import tree
-from nxjax.trace.types import ArrayType
 from nxjax.transforms.jit import jit
 
 
@@ -86,15 +85,11 @@ def sensitivity(
     total = max(sum(n for _, _, n, _ in layers), 1)
     found: list[Sensitivity] = []
     for name, scheme, n, _ in calibration.shown(layers, "sensitivity", progress):
-        alone = Layered(_float, {name: scheme})
+        alone = Layered(in_float, {name: scheme})
         seen = calibration.run(fun, alone, batches, observer, params, False)
-        quantized = Quantized(fun, alone, seen.ranges, params, seen.origins)
+        quantized = Quantized(fun, seen.policy, seen.ranges, params, seen.origins)
         found.append(Sensitivity(name, _sqnr(fun, quantized, batches), n / total))
     return Ranking(sorted(found, key=lambda s: s.sqnr))
-
-
-def _float(op: str, scope: str, types: tuple[ArrayType, ...]) -> None:
-    """The policy that leaves everything in float."""
 
 
 def _products(
@@ -178,4 +173,4 @@ def mixed_precision(
             left -= s.share
     mixed = Layered(base, chosen)
     seen = calibration.run(fun, mixed, batches, observer, params, progress, True)
-    return Quantized(fun, mixed, seen.ranges, params, seen.origins, corrections=seen.corrections)
+    return Quantized(fun, seen.policy, seen.ranges, params, seen.origins, corrections=seen.corrections)

@@ -12,7 +12,6 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_, or_
@@ -266,12 +265,8 @@ class StatisticsTrace(Walker):
         self.stats.update(self._grouped(sites, y[n:]))
 
     def _while(self, step: Inner) -> None:
-        e, (condition, body) = step.equation, step.plans
-        if condition.all_sites():
-            raise ParameterError(
-                "calibrate: the condition of a while loop computes products", source=e.source,
-                fix="compute the condition in float: let the policy answer None for its scope",
-            )  # fmt: skip
+        # The condition computes in float.
+        e, (_, body) = step.equation, step.plans
         sites = body.all_sites()
         size = self.recorder.size * len(sites)
         start = [part for _ in sites for part in self.recorder.neutral()]

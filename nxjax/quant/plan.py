@@ -40,7 +40,7 @@ from nxjax.quant.pointwise import (
     match_pointwise,
 )
 from nxjax.quant.products import is_product, match_product, too_deep
-from nxjax.quant.scheme import Layered, Policy, Scheme, resolve_policy
+from nxjax.quant.scheme import Layered, Policy, Scheme, in_float, resolve_policy
 from nxjax.quant.spelled import magnitudes
 from nxjax.quant.subprograms import HOLDING, LOOPS
 from nxjax.quant.view import WeightView
@@ -231,8 +231,10 @@ def named_policy(program: Program, weights: Sequence[bool], grids: Mapping[Var, 
 
 @final
 class _Planner:
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, why: str = "") -> None:
         self.policy = policy
+        # Why everything is left in float, if all is.
+        self.why = why
 
     def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> QuantPlan:
         program, names = self._prepared(program, weights, prefix)
@@ -288,18 +290,23 @@ class _Planner:
                 masks = _inner_weights(e, [view.is_weight(a) for a in e.inputs])
                 programs = list(e.programs())
                 within = [f"{name}/" if len(programs) == 1 else f"{name}/{k}/" for k in range(len(programs))]
-                inner = tuple(self.plan(p, mask, w) for p, mask, w in zip(programs, masks, within, strict=True))
+                # How often a loop runs is no matter of rounding.
+                decides = _Planner(in_float, _CONDITION) if len(programs) == 2 and e.op.name in LOOPS else self
+                makers = [decides, *[self] * (len(programs) - 1)]
+                rows = zip(makers, programs, masks, within, strict=True)
+                inner = tuple(make.plan(p, mask, w) for make, p, mask, w in rows)
                 plan.steps.append(Inner(e, inner))
             else:
                 plan.steps.append(e)
                 if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
                     scheme = resolve_policy(self.policy, e, plan.names)
                     deep = scheme is not None and too_deep(e, scheme)
-                    plan.left.append((e, _TOO_DEEP if deep else _FLOAT))
+                    plan.left.append((e, self.why or (_TOO_DEEP if deep else _FLOAT)))
 
 
 # Why equations stay float.
 _FLOAT: Final = "no integer form, or the policy leaves it in float"
+_CONDITION: Final = "it decides how often a loop runs, which stays float"
 _TOO_DEEP: Final = "sums more elements than integer accumulators hold"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast, final
 
@@ -186,6 +186,18 @@ class Layered(Shown):
             if layer in self.exceptions:
                 return self.exceptions[layer]
         return self.base(op, scope, types)
+
+
+def in_float(op: str, scope: str, types: tuple[ArrayType, ...]) -> None:
+    """The policy that leaves everything in float."""
+
+
+def without(policy: Policy, parts: Collection[str]) -> Layered:
+    """``policy``, which leaves in float what is called so, or is a part of what is."""
+    base, exceptions = (policy.base, policy.exceptions) if isinstance(policy, Layered) else (policy, {})
+    inside = lambda name: any(f"{name}/".startswith(f"{part}/") for part in parts)
+    kept = {name: answer for name, answer in exceptions.items() if not inside(name)}
+    return Layered(base, {**kept, **dict.fromkeys(parts)})
 
 
 def resolve_policy(policy: Policy, e: Equation, names: Mapping[Var, str]) -> Scheme | None:

@@ -15,7 +15,7 @@ from nxjax import lax
 from nxjax.display import progress
 from nxjax.errors import MissingExtraError, ParameterError
 from nxjax.quant import calibration
-from nxjax.quant.scheme import preset
+from nxjax.quant.scheme import Layered, preset, without
 
 R = np.random.default_rng(0)
 P = {"w": R.standard_normal((4, 6)).astype(np.float32), "b": R.standard_normal(6).astype(np.float32)}
@@ -223,10 +223,46 @@ def test_data_that_do_not_fit_are_refused(data: Any, said: str):
         nx.quantize(f, calibrate=data)
 
 
-def test_branches_never_taken_are_named():
-    g = lambda p, x: lax.cond(x.sum() > 1e6, lambda x: x @ p["w"], lambda x: jnp.tanh(x @ p["w"]), x)
-    with pytest.raises(ParameterError, match=r"calibration never computed cond_0/.*"):
-        nx.quantize(g, calibrate=[(P, X)])
+def branches(p, x, far):
+    return lax.cond(far, lambda x: x @ p["w"], lambda x: jnp.tanh(x @ p["w"]), x)
+
+
+def test_branches_never_taken_are_named_and_stay_float():
+    with pytest.warns(UserWarning, match=r"takes cond_0/1 \(.*test_calibration.py"):
+        q = nx.quantize(branches, calibrate=[(P, X, False)])
+    assert np.array_equal(q(P, X, True), branches(P, X, True))
+    y = branches(P, X, False)
+    assert not np.array_equal(q(P, X, False), y)
+    np.testing.assert_allclose(q(P, X, False), y, atol=0.05)
+
+
+@pytest.mark.parametrize("policy", ["auto", "int16x8"])
+def test_so_they_do_under_other_policies(policy: str):
+    with pytest.warns(UserWarning, match="takes cond_0/1"):
+        q = nx.quantize(branches, policy, calibrate=[(P, X, False)])
+    assert np.array_equal(q(P, X, True), branches(P, X, True))
+
+
+def test_a_body_of_a_loop_that_no_batch_enters():
+    step = lambda p, x: jnp.tanh(x @ p["w"]) @ p["w"].T
+    g = lambda p, x: lax.while_loop(lambda x: x.sum() < -1e6, lambda x: step(p, x), step(p, x))
+    with pytest.warns(UserWarning, match="takes while_0"):
+        q = nx.quantize(g, calibrate=[(P, X)])
+    np.testing.assert_allclose(q(P, X), g(P, X), atol=0.2)
+
+
+def test_nothing_is_quantized_where_no_batch_goes_anywhere():
+    g = lambda p, x, far: lax.cond(far, lambda x: x @ p["w"], lambda x: jnp.zeros((5, 6)), x)
+    with pytest.raises(ParameterError, match=r"calibration never computed cond_0/1"):
+        nx.quantize(g, calibrate=[(P, X, False)])
+
+
+def test_a_policy_keeps_its_other_exceptions():
+    policy = Layered(preset("int8"), {"cond_0/1/dot_general_0": "int16x8", "cond_0/0/tanh_0": None})
+    found = without(policy, ["cond_0/1"])
+    assert found.exceptions == {"cond_0/0/tanh_0": None, "cond_0/1": None}
+    assert found.of_layer("cond_0/1/dot_general_0", "dot_general", "", ()) is None
+    assert found.of_layer("cond_0/10", "dot_general", "", ()) == preset("int8")
 
 
 def test_run_gives_ranges_and_their_number():
