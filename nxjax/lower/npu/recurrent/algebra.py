@@ -1,6 +1,6 @@
 """Values of one step of a loop, as polynomials: the same value has the same form, however it was written.
 
-A `Value` is a row of features for each element of a batch. Each of its `Segment`s is a sum of products of `Atom`s:
+A `StepValue` is a row of features for each element of a batch. Each of its `Segment`s is a sum of products of `Atom`s:
 parts of the state or of what a step reads, matrix products of values with constants, and functions of values. So
 ``n + z * (h - n)`` and ``(1 - z) * n + z * h`` are equal, and taking columns commutes with all of it. Knows no op.
 """
@@ -74,7 +74,7 @@ class Segment:
 
 @final
 @dataclass(frozen=True)
-class Value:
+class StepValue:
     """A batch of rows: ``shape``, the axes of it that are the batch's, and the features of the others, flat."""
 
     shape: Shape
@@ -172,7 +172,7 @@ class Algebra:
 
     # Values.
 
-    def value(self, shape: Shape, segments: Sequence[Segment], batch: tuple[int, ...] | None = None) -> Value:
+    def value(self, shape: Shape, segments: Sequence[Segment], batch: tuple[int, ...] | None = None) -> StepValue:
         """A value; where it is not said, the first dimensions are the batch's. One element is no dimension."""
         if batch is None:
             last, size = 0, 1
@@ -180,12 +180,12 @@ class Algebra:
                 size *= shape[last]
                 last += 1
             batch = tuple(range(last))
-        found = Value(shape, batch, tuple(segments))
+        found = StepValue(shape, batch, tuple(segments))
         if math.prod(shape[i] for i in batch) != self.batch or found.width != sum(s.width for s in segments):
             raise NoForm
         return found
 
-    def given(self, kind: str, place: int, shape: Shape) -> Value:
+    def given(self, kind: str, place: int, shape: Shape) -> StepValue:
         """A state, or what a step reads: its last dimension is that of features."""
         if not shape or math.prod(shape[:-1]) != self.batch:
             raise NoForm
@@ -193,7 +193,7 @@ class Algebra:
             self.widths[place] = shape[-1]
         return self.value(shape, [self.single(self._atom(kind, place, np.arange(shape[-1]), None))])
 
-    def constant(self, x: NDArray, like: Value) -> Value:
+    def constant(self, x: NDArray, like: StepValue) -> StepValue:
         """A constant with the shape of another value, the same for all elements of the batch."""
         full = np.broadcast_to(x, like.shape).transpose((*like.batch, *like.features))
         rows = full.reshape(self.batch, -1).astype(np.float64)
@@ -201,7 +201,7 @@ class Algebra:
             raise NoForm
         return self.value(like.shape, [self.segment(like.width, {(): rows[0]})], like.batch)
 
-    def reshaped(self, x: Value, shape: Shape) -> Value:
+    def reshaped(self, x: StepValue, shape: Shape) -> StepValue:
         """The same elements; a batch that is not in front stays where it is, among dimensions of other sizes than 1."""
         if x.batch == tuple(range(len(x.batch))):
             return self.value(shape, x.segments)
@@ -210,7 +210,7 @@ class Algebra:
             raise NoForm
         return self.value(shape, x.segments, tuple(new[old.index(i)] for i in x.batch if x.shape[i] != 1))
 
-    def transposed(self, x: Value, permutation: Sequence[int]) -> Value:
+    def transposed(self, x: StepValue, permutation: Sequence[int]) -> StepValue:
         order = [a for a in permutation if a in x.features]
         at = x.numbers.transpose([x.features.index(a) for a in order]).reshape(-1)
         shape = tuple(x.shape[a] for a in permutation)
@@ -219,7 +219,7 @@ class Algebra:
             raise NoForm
         return self.value(shape, self.picked(x, at), batch)
 
-    def picked(self, x: Value, at: NDArray) -> list[Segment]:
+    def picked(self, x: StepValue, at: NDArray) -> list[Segment]:
         """The features with these numbers."""
         if np.array_equal(at, np.arange(x.width)):
             return list(x.segments)
@@ -229,7 +229,7 @@ class Algebra:
         runs = np.split(np.arange(len(at)), np.flatnonzero(np.diff(owner)) + 1)
         return [self.taken(x.segments[owner[run[0]]], at[run] - first[owner[run[0]]]) for run in runs]
 
-    def mapped(self, kind: str, x: Value) -> Value:
+    def mapped(self, kind: str, x: StepValue) -> StepValue:
         """A function of each element."""
         return self.value(x.shape, [self._mapped(kind, s) for s in x.segments], x.batch)
 
@@ -241,7 +241,7 @@ class Algebra:
                 return self.single(self.function(LOGISTIC, self.scaled(found[0].inner, -1)))
         return self.single(self.function(kind, x))
 
-    def combined(self, x: Value, y: Value, product: bool) -> Value:
+    def combined(self, x: StepValue, y: StepValue, product: bool) -> StepValue:
         """The sum or product of two values of one shape."""
         if x.shape != y.shape or x.batch != y.batch:
             raise NoForm
@@ -251,7 +251,7 @@ class Algebra:
         pairs = ((self.picked(v, at)[0] for v in (x, y)) for at in parts)
         return self.value(x.shape, [make(*pair) for pair in pairs], x.batch)
 
-    def product(self, x: Value, w: NDArray) -> Segment:
+    def product(self, x: StepValue, w: NDArray) -> Segment:
         """All features times a matrix."""
         total = self.segment(w.shape[1], {})
         at = 0

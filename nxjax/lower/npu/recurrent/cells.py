@@ -14,7 +14,7 @@ from typing import Final, final
 
 import numpy as np
 
-from nxjax.lower.npu.recurrent.algebra import LOGISTIC, RELU, TANH, Algebra, Atom, Segment, Value
+from nxjax.lower.npu.recurrent.algebra import LOGISTIC, RELU, TANH, Algebra, Atom, Segment, StepValue
 from nxjax.lower.npu.recurrent.step import Known
 from nxjax.ops.base import NDArray
 
@@ -58,7 +58,7 @@ class Cell:
     function: str = ""
 
 
-def cells_of(algebra: Algebra, states: Mapping[int, Value], made: Sequence[Known]) -> list[Cell] | None:
+def cells_of(algebra: Algebra, states: Mapping[int, StepValue], made: Sequence[Known]) -> list[Cell] | None:
     """The cells that make all of ``states`` anew, in an order in which each reads only those before it; else None."""
     found = _Finder(algebra, states, made)
     left = set(states)
@@ -75,7 +75,7 @@ def cells_of(algebra: Algebra, states: Mapping[int, Value], made: Sequence[Known
 class _Finder:
     """States, what a step makes of them, and the cells so far."""
 
-    def __init__(self, algebra: Algebra, states: Mapping[int, Value], made: Sequence[Known]) -> None:
+    def __init__(self, algebra: Algebra, states: Mapping[int, StepValue], made: Sequence[Known]) -> None:
         self.algebra = algebra
         self.states = {i: v.segments[0] for i, v in states.items()}
         self.new = {i: _alone(made[i]) for i in states}
@@ -233,7 +233,7 @@ def _put(gate: Gate, source: int, matrix: NDArray) -> bool:
 
 
 def _alone(x: Known) -> Segment | None:
-    return x.segments[0] if isinstance(x, Value) and len(x.segments) == 1 else None
+    return x.segments[0] if isinstance(x, StepValue) and len(x.segments) == 1 else None
 
 
 def _is(x: Segment, wanted: Mapping[tuple[Atom, ...], int]) -> bool:

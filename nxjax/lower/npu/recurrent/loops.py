@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.lower.npu.recurrent.algebra import Algebra, NoForm, Value
+from nxjax.lower.npu.recurrent.algebra import Algebra, NoForm, StepValue
 from nxjax.lower.npu.recurrent.cells import Cell, cells_of
 from nxjax.lower.npu.recurrent.step import Known, computed
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -78,7 +78,7 @@ def layers_of(loop: LoopParams, types: Sequence[Any], consts: Sequence[NDArray |
     return _with_rest(loop, body, cells, results, frozenset(range(loop.num_carry)) - set(states))
 
 
-def _given(algebra: Algebra, kind: str, place: int, t: Any) -> Value | None:
+def _given(algebra: Algebra, kind: str, place: int, t: Any) -> StepValue | None:
     try:
         return algebra.given(kind, place, t.shape) if t.dtype == dtypes.float32 else None
     except NoForm:
@@ -86,7 +86,7 @@ def _given(algebra: Algebra, kind: str, place: int, t: Any) -> Value | None:
 
 
 def _identity(x: Known) -> Any:
-    return (x.shape, x.batch, tuple(map(id, x.segments))) if isinstance(x, Value) else None
+    return (x.shape, x.batch, tuple(map(id, x.segments))) if isinstance(x, StepValue) else None
 
 
 def _with_rest(

@@ -8,15 +8,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.recurrent.algebra import EXP, LOGISTIC, RECIPROCAL, RELU, TANH, Algebra, NoForm, Value
+from nxjax.lower.npu.recurrent.algebra import EXP, LOGISTIC, RECIPROCAL, RELU, TANH, Algebra, NoForm, StepValue
 from nxjax.lower.passes.fold import FoldedValue, evaluated
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
 
 # What is known of a variable: a constant, a value of the step, or nothing.
-Known = FoldedValue | Value | None
-Rule = Callable[..., Value]
+Known = FoldedValue | StepValue | None
+Rule = Callable[..., StepValue]
 
 
 def computed(algebra: Algebra, body: Program, inputs: Sequence[Known]) -> dict[Var, Known]:
@@ -48,53 +48,53 @@ def _equation(algebra: Algebra, e: Equation, xs: Sequence[Known]) -> Sequence[Kn
         return nothing
 
 
-def _both(algebra: Algebra, x: Known, y: Known) -> tuple[Value, Value]:
+def _both(algebra: Algebra, x: Known, y: Known) -> tuple[StepValue, StepValue]:
     """Operands of an elementwise op, a constant in the shape of the other."""
     if isinstance(x, FoldedValue):
         y, x = _both(algebra, y, x)
         return x, y
-    assert isinstance(x, Value)
+    assert isinstance(x, StepValue)
     return x, algebra.constant(y.full, x) if isinstance(y, FoldedValue) else _value(y)
 
 
-def _value(x: Known) -> Value:
-    if not isinstance(x, Value):
+def _value(x: Known) -> StepValue:
+    if not isinstance(x, StepValue):
         raise NoForm
     return x
 
 
-def _scaled(algebra: Algebra, x: Value, factor: float) -> Value:
+def _scaled(algebra: Algebra, x: StepValue, factor: float) -> StepValue:
     return algebra.value(x.shape, [algebra.scaled(s, factor) for s in x.segments], x.batch)
 
 
-def _add(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
+def _add(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> StepValue:
     return algebra.combined(*_both(algebra, x, y), product=False)
 
 
-def _sub(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
+def _sub(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> StepValue:
     x, y = _both(algebra, x, y)
     return algebra.combined(x, _scaled(algebra, y, -1), product=False)
 
 
-def _mul(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
+def _mul(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> StepValue:
     return algebra.combined(*_both(algebra, x, y), product=True)
 
 
-def _div(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
+def _div(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> StepValue:
     if isinstance(y, FoldedValue):
         with np.errstate(all="ignore"):
             return _mul(algebra, out, x, FoldedValue(1 / y.data.astype(np.float64), y.shape))
     return _mul(algebra, out, x, algebra.mapped(RECIPROCAL, _value(y)))
 
 
-def _max(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> Value:
+def _max(algebra: Algebra, out: ArrayType, x: Known, y: Known, **_: Any) -> StepValue:
     x, y = (y, x) if isinstance(x, FoldedValue) else (x, y)
     if not isinstance(y, FoldedValue) or np.any(y.data):
         raise NoForm
     return algebra.mapped(RELU, _value(x))
 
 
-def _power(algebra: Algebra, out: ArrayType, x: Known, y: int = 2, **_: Any) -> Value:
+def _power(algebra: Algebra, out: ArrayType, x: Known, y: int = 2, **_: Any) -> StepValue:
     if y != 2:
         raise NoForm
     return algebra.combined(_value(x), _value(x), product=True)
@@ -104,11 +104,13 @@ def _function(kind: str) -> Rule:
     return lambda algebra, out, x, **_: algebra.mapped(kind, _value(x))
 
 
-def _reshape(algebra: Algebra, out: ArrayType, x: Known, **_: Any) -> Value:
+def _reshape(algebra: Algebra, out: ArrayType, x: Known, **_: Any) -> StepValue:
     return algebra.reshaped(_value(x), out.shape)
 
 
-def _broadcast(algebra: Algebra, out: ArrayType, x: Known, shape: Any, broadcast_dimensions: Sequence[int]) -> Value:
+def _broadcast(
+    algebra: Algebra, out: ArrayType, x: Known, shape: Any, broadcast_dimensions: Sequence[int]
+) -> StepValue:
     """Only dimensions of size 1 come."""
     x = _value(x)
     if math.prod(x.shape) != math.prod(shape):
@@ -116,13 +118,13 @@ def _broadcast(algebra: Algebra, out: ArrayType, x: Known, shape: Any, broadcast
     return algebra.value(out.shape, x.segments, tuple(broadcast_dimensions[i] for i in x.batch))
 
 
-def _transpose(algebra: Algebra, out: ArrayType, x: Known, permutation: Sequence[int]) -> Value:
+def _transpose(algebra: Algebra, out: ArrayType, x: Known, permutation: Sequence[int]) -> StepValue:
     return algebra.transposed(_value(x), permutation)
 
 
 def _slice(
     algebra: Algebra, out: ArrayType, x: Known, start_indices: Any, limit_indices: Any, strides: Any = None
-) -> Value:
+) -> StepValue:
     x = _value(x)
     steps = strides or (1,) * len(x.shape)
     parts = [slice(*part) for part in zip(start_indices, limit_indices, steps, strict=True)]
@@ -132,12 +134,12 @@ def _slice(
     return algebra.value(out.shape, algebra.picked(x, at), x.batch)
 
 
-def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -> Value:
+def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -> StepValue:
     """Along the first dimension of features that is not of size 1."""
-    first = next(x for x in xs if isinstance(x, Value))
+    first = next(x for x in xs if isinstance(x, StepValue))
     if dimension in first.batch or any(first.shape[i] != 1 for i in first.features if i < dimension):
         raise NoForm
-    parts: list[Value] = []
+    parts: list[StepValue] = []
     for x in xs:
         if isinstance(x, FoldedValue):
             shape = (*first.shape[:dimension], x.shape[dimension], *first.shape[dimension + 1 :])
@@ -149,7 +151,7 @@ def _concatenate(algebra: Algebra, out: ArrayType, *xs: Known, dimension: int) -
     return algebra.value(out.shape, [s for x in parts for s in x.segments], first.batch)
 
 
-def _dot(algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers: Any, **_: Any) -> Value:
+def _dot(algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers: Any, **_: Any) -> StepValue:
     """All features of a value times a constant, on either side."""
     (xc, yc), (xb, _yb) = dimension_numbers
     right = isinstance(y, FoldedValue)
@@ -168,7 +170,7 @@ def _dot(algebra: Algebra, out: ArrayType, x: Known, y: Known, dimension_numbers
     return algebra.value(out.shape, [algebra.product(v, np.asarray(matrix, np.float64))], batch)
 
 
-def _same(algebra: Algebra, out: ArrayType, x: Known, **_: Any) -> Value:
+def _same(algebra: Algebra, out: ArrayType, x: Known, **_: Any) -> StepValue:
     return _value(x)
 
 
