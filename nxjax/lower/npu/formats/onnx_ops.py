@@ -32,7 +32,7 @@ from nxjax.lower.npu.formats.onnx_parts import (
 )
 from nxjax.lower.npu.formats.onnx_products import PRODUCTS
 from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, Rule, numbers, own_layout, refuse
-from nxjax.lower.npu.formats.onnx_recurrent import write_recurrent
+from nxjax.lower.npu.formats.onnx_recurrent import read_recurrent, write_recurrent
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import without
 from nxjax.ops.base import NDArray
@@ -518,7 +518,7 @@ ROWS: Final = [
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
     OnnxRow("if", from_opset(11, lambda b, n: write_if(b, n, _write))),
     OnnxRow("while", from_opset(11, lambda b, n: write_while(b, n, _write))),
-    *(OnnxRow(op, write_recurrent) for op in ("lstm", "gru", "rnn")),
+    *(OnnxRow(op, write_recurrent, op.upper(), read_recurrent) for op in ("lstm", "gru", "rnn")),
     OnnxRow("top_k", topk, "TopK", read_topk),
     OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),
 ]

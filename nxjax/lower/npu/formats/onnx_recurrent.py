@@ -6,9 +6,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import OnnxBuilder
+from nxjax.lower.npu.formats.onnx_build import OnnxBuilder, identity
+from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, name_at, refuse
 from nxjax.lower.npu.formats.recurrent_parts import blocks, known, zero
 from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.rewrite import constant
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
@@ -16,6 +18,8 @@ from nxjax.trace.types import Shape
 # Where ONNX's gates stand in ours: input, output, forget, cell; update, reset, new.
 _ORDER: Final = {"lstm": (0, 3, 1, 2), "gru": (0, 1, 2), "rnn": (0,)}
 _FUNCTIONS: Final = {"tanh": "Tanh", "relu": "Relu"}
+# The functions with which ours have a meaning, as a file may name them.
+_KNOWN: Final = {"lstm": [["sigmoid", "tanh", "tanh"]], "gru": [["sigmoid", "tanh"]], "rnn": [["tanh"], ["relu"]]}
 
 
 def write_recurrent(b: OnnxBuilder, n: Node) -> None:
@@ -56,3 +60,51 @@ def _state(b: OnnxBuilder, t: Tensor) -> str:
 
 def _shaped(b: OnnxBuilder, value: str, shape: Shape) -> str:
     return b.op("Reshape", [value, b.constant(shape, dtypes.int64, "shape")], "reshape")
+
+
+def read_recurrent(r: OnnxReader, n: Any) -> None:
+    """A layer of one direction, with the functions that it has where none are named."""
+    a, op = r.attributes(n), n.op_type.lower()
+    x, steps = r.tensor(n.input[0], real=True), r.shape(n.input[0])[0]
+    functions = [name.decode().lower() for name in a.get("activations", ())]
+    way = a.get("direction", b"forward").decode()
+    more = [key for key in ("clip", "input_forget", "layout") if a.get(key)] + [i for i in (4, 7) if name_at(n, i)]
+    if more or way not in ("forward", "reverse") or functions not in ([], *_KNOWN[op]):
+        raise refuse(n, "with lengths, peepholes, clipping, two directions or other functions")
+    w, rec = (r.constant(n.input[i])[0] for i in (1, 2))
+    width, count = rec.shape[1], len(w)
+    both = np.zeros(2 * count, np.float32) if name_at(n, 3) is None else r.constant(n.input[3])[0]
+    back = [_ORDER[op].index(i) for i in range(len(_ORDER[op]))]
+    inner, outer = (blocks(part, width, back) for part in (both[:count], both[count:]))
+    # What the reset gate of a GRU lets through is apart; all other biases are one.
+    apart = op == "gru"
+    biases = [v + u for v, u in zip(inner, outer, strict=True)]
+    biases = [*biases[:-1], inner[-1], outer[-1]] if apart else biases
+    stored = [*(np.concatenate(blocks(v, width, back)) for v in (w, rec)), np.concatenate(biases)]
+    batch = x.shape[1]
+    states = [_read_state(r, n, 5 + k, (batch, width)) for k in range(2 if op == "lstm" else 1)]
+    attrs: dict[str, Any] = {"reverse": way == "reverse"}
+    if apart:
+        attrs["reset_after"] = bool(a.get("linear_before_reset"))
+    if op == "rnn":
+        attrs["function"] = functions[0] if functions else "tanh"
+    shapes = [(steps, batch, width), *[(batch, width)] * len(states)]
+    made = [Tensor(f"{n.name or op}/{i}", shape, dtypes.float32) for i, shape in enumerate(shapes)]
+    r.nodes.append(Node(op, (x, *map(constant, stored), *states), tuple(made), attrs, name=n.name))
+    for name, t in zip(n.output, made, strict=False):
+        if name:
+            held = Tensor(name, r.shape(name), dtypes.float32)
+            r.nodes.append(Node("reshape", (t,), (held,), {"shape": held.shape}, name=f"{name}/reshape"))
+            r.views[name] = LayoutView(held, identity(len(held.shape)))
+
+
+def _read_state(r: OnnxReader, n: Any, place: int, shape: Shape) -> Tensor:
+    name = name_at(n, place)
+    if name is None:
+        return constant(np.zeros(shape, np.float32))
+    if r.is_constant(name):
+        return constant(r.constant(name).reshape(shape))
+    t = r.tensor(name, real=True)
+    flat = Tensor(f"{n.name}/state_{place}", shape, dtypes.float32)
+    r.nodes.append(Node("reshape", (t,), (flat,), {"shape": shape}, name=flat.name))
+    return flat

@@ -5,7 +5,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import InvalidFileError
-from nxjax.lower.npu.formats import tflite, tflite_read
+from nxjax.lower.npu.formats import onnx_read, tflite, tflite_read
 from nxjax.lower.npu.formats.recurrent_parts import zero
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.interpret import interpret
@@ -106,6 +106,25 @@ def test_tflite_files_are_read_back_as_functions_without_a_state():
         for mine, read, want in zip(leaves(back(X)), interpret(graph, [X]), leaves(f(X)), strict=True):
             np.testing.assert_allclose(mine, want, rtol=1e-5, atol=1e-6)
             np.testing.assert_allclose(read, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("op", "f"), EVERY, ids=[f.__name__ for _, f in EVERY])
+def test_onnx_files_are_read_back(op, f):
+    pytest.importorskip("onnxruntime")
+    graph = onnx_read.read(nx.compile(f, target="onnx", verify=False)(X).bytes)
+    assert op in {n.op for n in graph.nodes}
+    for got, want in zip(interpret(graph, [X]), leaves(f(X)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=2e-6)
+
+
+def test_onnx_layers_of_other_functions_are_refused():
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    model = onnx.load_from_string(nx.compile(joined, target="onnx", verify=False)(X).bytes)
+    (node,) = (n for n in model.graph.node if n.op_type == "LSTM")
+    node.attribute.append(onnx.helper.make_attribute("clip", 0.5))
+    with pytest.raises(nx.errors.LoweringError, match="LSTM with lengths"):
+        onnx_read.read(model.SerializeToString())
 
 
 def test_a_state_that_nothing_writes_is_refused():
