@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, integers
+from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.trace import dtypes
 
 
 def write_if(w: TFLiteWriter, node: Node) -> None:
@@ -20,6 +22,27 @@ def write_while(w: TFLiteWriter, node: Node) -> None:
     same = [w.between(t, t.shape, f"{node.name}_kept") for t in node.operands[:count]]
     graphs = {"cond_subgraph_index": node.attrs["condition"], "body_subgraph_index": whole}
     w.emit("WHILE", node.inputs, [*same, *node.outputs], **graphs)
+
+
+def read_if(r: TFLiteReader, u: OperatorUse) -> None:
+    then, otherwise = (r.part(u.options[f"{key}_subgraph_index"]) for key in ("then", "else"))
+    _read(r, u, then=then, otherwise=otherwise)
+
+
+def read_while(r: TFLiteReader, u: OperatorUse) -> None:
+    condition, body = (r.part(u.options[f"{key}_subgraph_index"]) for key in ("cond", "body"))
+    if [(t.shape, t.dtype) for t in condition.outputs] != [((), dtypes.bool_)]:
+        raise bad("a WHILE whose condition does not give one truth value")
+    _read(r, u, condition=condition, body=body)
+
+
+def _read(r: TFLiteReader, u: OperatorUse, **graphs: NpuGraph) -> None:
+    """A node that holds graphs, whose operands and results are on no grid."""
+    ends = [t for g in graphs.values() for t in (*g.inputs, *g.outputs)]
+    operands = [u.operand(i) for i in range(len(u.inputs))]
+    if any(t.grid is not None for t in (*operands, *u.outputs, *ends)):
+        raise bad(f"a {u.name} of quantized values")
+    r.node(u.name.lower(), list(operands), u.outputs, **graphs)
 
 
 def part(graph: NpuGraph, operations: list[TFLiteOperator]) -> tuple[NpuGraph, list[TFLiteOperator]]:

@@ -36,6 +36,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 
+# A file has so many graphs at most; they may all lie in one another.
+_PARTS: Final = 64
 _MAX_RANK: Final = 32
 _MAX_SIZE: Final = 2**40
 _CUSTOM: Final = 32
@@ -122,6 +124,18 @@ def parse_all(data: bytes) -> list[TFLiteModel]:
     return [subgraph(root, graph, view) for graph in root["subgraphs"]]
 
 
+def others(data: bytes) -> Callable[[int], TFLiteModel]:
+    """Gives the other subgraphs of a file by number, each checked when it is asked for."""
+    root, view = tables(data), memoryview(data).cast("B")
+
+    def of(index: int) -> TFLiteModel:
+        if not 0 < index < len(root["subgraphs"]):
+            raise bad("a graph's number that is out of range", index)
+        return subgraph(root, root["subgraphs"][index], view)
+
+    return of
+
+
 def tables(data: bytes | memoryview) -> dict[str, Any]:
     """The tables of a ``.tflite`` file, which has a graph.
 
@@ -174,8 +188,16 @@ def subgraph(root: dict[str, Any], graph: dict[str, Any], view: memoryview) -> T
 class TFLiteReader:
     """Makes tensors and nodes from a parsed file, each operator by its rule."""
 
-    def __init__(self, model: TFLiteModel, rules: Mapping[str, Callable[[TFLiteReader, OperatorUse], None]]) -> None:
-        self.model, self.rules = model, rules
+    def __init__(
+        self,
+        model: TFLiteModel,
+        rules: Mapping[str, Callable[[TFLiteReader, OperatorUse], None]],
+        others: Callable[[int], TFLiteModel] | None = None,
+        parts: dict[int, NpuGraph | None] | None = None,
+    ) -> None:
+        self.model, self.rules, self.others = model, rules, others
+        # Other graphs of the file; None of one that is being read.
+        self.parts: dict[int, NpuGraph | None] = {} if parts is None else parts
         self.flat: dict[tuple[int, DType, int], NDArray] = {}
         # Numbers of variables that no operator has written yet.
         self.variables: set[int] = set()
@@ -242,6 +264,18 @@ class TFLiteReader:
             raise bad(f"operands that do not fit: {error.what.removeprefix('graph: ')}", error.got) from None
         self.nodes.append(made)
         self.made.update((t, made) for t in outputs)
+
+    def part(self, index: int) -> NpuGraph:
+        """Another graph of the file, which an operator of this one holds."""
+        if self.others is None or len(self.parts) > _PARTS:
+            raise bad(f"a file of more than {_PARTS} graphs", self.model.name)
+        if index not in self.parts:
+            self.parts[index] = None
+            self.parts[index] = TFLiteReader(self.others(index), self.rules, self.others, self.parts).graph()
+        found = self.parts[index]
+        if found is None:
+            raise bad("a graph that holds itself", index)
+        return found
 
     def graph(self) -> NpuGraph:
         for o in self.model.operators:

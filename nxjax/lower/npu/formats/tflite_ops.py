@@ -17,7 +17,7 @@ import numpy as np
 from nxjax.lower.npu.attributes import AXIS, FLAG, SCHEMAS
 from nxjax.lower.npu.formats.tflite_border import border_means
 from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, TFLiteWriter, look_up, same_padding, windowed
-from nxjax.lower.npu.formats.tflite_control import write_if, write_while
+from nxjax.lower.npu.formats.tflite_control import read_if, read_while, write_if, write_while
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
 from nxjax.lower.npu.formats.tflite_recurrent import read_recurrent, write_recurrent
 from nxjax.lower.npu.formats.tflite_schema import ACTIVATIONS, SAME, TYPE_NUMBERS, VALID
@@ -328,10 +328,6 @@ def _write_gru(w: TFLiteWriter, node: Node) -> None:
     raise w.refuse(node, "no operator is a GRU", "lower the loop for TFLite, which writes it out")
 
 
-def _unread(r: TFLiteReader, u: OperatorUse) -> None:
-    raise bad(f"a {u.name}, which nxjax writes and does not read")
-
-
 # Moves.
 
 
@@ -501,8 +497,8 @@ _ROWS: Final = [
     ),
     TFLiteRow("argmax", "ARG_MAX", constants=("axis",), write=_write_arg),
     TFLiteRow("argmin", "ARG_MIN", constants=("axis",), write=_write_arg),
-    TFLiteRow("if", "IF", write=write_if, read=_unread),
-    TFLiteRow("while", "WHILE", write=write_while, read=_unread),
+    TFLiteRow("if", "IF", write=write_if, read=read_if),
+    TFLiteRow("while", "WHILE", write=write_while, read=read_while),
     TFLiteRow("lstm", "UNIDIRECTIONAL_SEQUENCE_LSTM", write=write_recurrent, read=read_recurrent),
     TFLiteRow("rnn", "UNIDIRECTIONAL_SEQUENCE_RNN", write=write_recurrent, read=read_recurrent),
     TFLiteRow("gru", "", write=_write_gru),

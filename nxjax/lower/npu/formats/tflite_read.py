@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nxjax.lower.npu.formats.tflite_file import TFLiteReader, parse
+from nxjax.lower.npu.formats.tflite_file import TFLiteReader, others, parse
 from nxjax.lower.npu.formats.tflite_ops import READ
 from nxjax.lower.npu.graph import NpuGraph
 
@@ -21,4 +21,4 @@ def read(data: bytes) -> NpuGraph:
     Traceback (most recent call last):
     nxjax.errors.InvalidFileError: tflite: the file is not of this format
     """
-    return TFLiteReader(parse(data), READ).graph()
+    return TFLiteReader(parse(data), READ, others(data)).graph()

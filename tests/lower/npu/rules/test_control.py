@@ -9,8 +9,12 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
-from nxjax.errors import ParameterError, UnsupportedOpsError
+from nxjax.errors import InvalidFileError, ParameterError, UnsupportedOpsError
+from nxjax.lower.npu.formats import flatbuffer, tflite, tflite_read
+from nxjax.lower.npu.formats.tflite_file import tables
+from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.interpret import interpret
+from nxjax.lower.npu.lower import lower
 from nxjax.transforms.control.cond import cond_op
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
@@ -155,6 +159,30 @@ def test_litert_lives_on_after_a_branch_that_gives_constants(tmp_path):
     assert run.returncode == 0, run.stderr
     wanted = {p: [np.ravel(y).tolist() for y in f(p, np.ones_like(X))] for p in (True, False)}
     assert run.stdout.splitlines() == [f"{p} {wanted[p]}" for p in (True, False, True) * 5]
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_tflite_files_of_choices_and_loops_are_read_back(name):
+    f, args, last = COURSES[name]
+    graph = lower(nx.make_jaxpr(f)(*args), "f", format="tflite")
+    back = tflite_read.read(tflite.write(graph))
+    assert last in [n.op for n in back.nodes]
+    given = [np.asarray(x, t.dtype) for x, t in zip(args, graph.inputs, strict=True)]
+    for got, want in zip(interpret(back, given), interpret(graph, given), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_graphs_that_hold_themselves_are_refused():
+    data = tflite.write(lower(nx.make_jaxpr(COURSES["while"][0])(X), "f", format="tflite"))
+    root = tables(memoryview(data))
+    held = root["subgraphs"][0]["operators"]
+    (loop,) = [o for o in held if o["builtin_options"] and o["builtin_options"][0] == "WhileOptions"]
+    body = root["subgraphs"][loop["builtin_options"][1]["body_subgraph_index"]]
+    body["operators"], own = [*body["operators"], loop], loop["builtin_options"][1]["body_subgraph_index"]
+    for index, said in ((own, "holds itself"), (99, "out of range"), (0, "out of range")):
+        loop["builtin_options"][1]["body_subgraph_index"] = index
+        with pytest.raises(InvalidFileError, match=said):
+            tflite_read.read(flatbuffer.write(SCHEMA, "Model", root, IDENTIFIER))
 
 
 @pytest.mark.parametrize("target", ["tflite", "onnx"])
