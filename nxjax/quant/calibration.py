@@ -11,7 +11,7 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
-from nxjax.quant import bias, results
+from nxjax.quant import bias, results, weight_rounding
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
@@ -65,7 +65,7 @@ def calibrate(
 
 @final
 class Calibrated(Shown):
-    """Ranges by site, corrections of biases by layer, the number of batches, what each site's value is computed from
+    """Ranges by site, corrections by layer, the number of batches, what each site's value is computed from
     (`QuantPlan.origins`), the arguments of some batches to measure results with, and the policy, which leaves in float
     what no batch computes."""
 
@@ -94,11 +94,13 @@ def run(
     params: Sequence[int] | int | None,
     progress: bool | None,
     correct: bool = False,
+    feedback: bool = False,
 ) -> Calibrated:
     """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms.
 
-    With ``correct``, corrections of biases too, and with the observer "by-data" the ranges with which the layers are
-    best; each more pass is made only while the worst result has less than `ENOUGH` dB.
+    With ``feedback``, corrections of weights of 4 bits too. With ``correct``, those of biases, and with the observer
+    "by-data" the ranges with which the layers are best; each more pass is made only while the worst result has less
+    than `ENOUGH` dB.
     """
     chosen = as_observer(observer)
     batches: dict[str, list[Range]] = {}
@@ -107,12 +109,14 @@ def run(
     sources: dict[str, Source | None] = {}
     origins: dict[str, int] = {}
     elements: dict[str, int] = {}
-    recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements)
+    coarse: set[str] = set()
+    recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements, coarse)
     room = KEPT
     pending: list[tuple[Any, Any]] = []
     for batch in shown(iterable(data), "calibrating", progress):
         n += 1
-        if len(kept) < MEASURED or (chosen.histogram and (room > 0 or not chosen.fewest)):
+        wanted = (chosen.histogram and (room > 0 or not chosen.fewest)) or (feedback and coarse and room > 0)
+        if len(kept) < MEASURED or wanted:
             kept.append(batch)
             room -= sum(getattr(x, "nbytes", 0) for x in tree.leaves(batch))
         args = _fitting(fun, batch)
@@ -140,8 +144,10 @@ def run(
     # From all of the data alike, which may be in some order.
     measured = [_fitting(fun, batch) for batch in kept[:: -(-len(kept) // MEASURED)]]
     spans, corrections = candidates[0], dict[str, NDArray]()
+    if feedback and coarse:
+        corrections = weight_rounding.found(fun, policy, params, [_fitting(fun, batch) for batch in kept])
     if spans and (correct or len(candidates) > 1):
-        spans, corrections = _best(fun, policy, params, candidates, measured, correct)
+        spans, corrections = _best(fun, policy, params, candidates, measured, correct, corrections)
     return Calibrated(spans, corrections, n, origins, measured, policy)
 
 
@@ -152,18 +158,20 @@ def _best(
     candidates: Sequence[dict[str, Range]],
     measured: Sequence[tuple[Any, ...]],
     correct: bool,
+    known: dict[str, NDArray],
 ) -> tuple[dict[str, Range], dict[str, NDArray]]:
-    """The ranges and corrections with which the layers are best; of those that are as good, the first."""
-    best, most = (candidates[0], dict[str, NDArray]()), -np.inf
+    """The ranges and corrections, beside those ``known``, with which the layers are best; of equals, the first."""
+    best, most = (candidates[0], known), -np.inf
     tried: list[dict[str, Range]] = []
     for ranges in candidates:
         if ranges in tried:
             continue
         tried.append(ranges)
         for corrected in (False, True) if correct else (False,):
-            shifts = bias.corrections(fun, policy, params, ranges, measured) if corrected else {}
+            shifts = bias.corrections(fun, policy, params, ranges, measured, known) if corrected else {}
             if corrected and not shifts:
                 continue
+            shifts = known | shifts
             found = results.quality(fun, policy, params, ranges, shifts, measured)
             if found.layers > most + (CLEARLY if tried[1:] or corrected else 0.0):
                 best, most = (ranges, shifts), found.layers
@@ -205,9 +213,11 @@ def _compiled(
     sources: dict[str, Source | None],
     origins: dict[str, int],
     elements: dict[str, int],
+    coarse: set[str],
 ) -> Callable[..., Any]:
     """What records; tracing it also puts the lines that make the values into ``sources``, what these are computed from
-    into ``origins``, and their numbers of elements into ``elements``."""
+    into ``origins``, their numbers of elements into ``elements``, and products with weights of 4 bits into ``coarse``.
+    """
 
     def stats(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
@@ -216,6 +226,7 @@ def _compiled(
         check_origins(plan, origins)
         origins.update(plan.origins())
         elements.update(plan.elements())
+        coarse.update(weight_rounding.products(plan))
         return call.observed(plan, recorder)[1]
 
     return jit(stats)
@@ -342,7 +353,7 @@ def _histograms(
     spans: dict[str, Range],
     cut: set[str],
 ) -> dict[str, NDArray]:
-    counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {})
+    counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {}, set())
     totals: dict[str, NDArray] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():

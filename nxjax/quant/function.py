@@ -17,7 +17,7 @@ from nxjax.quant.planned import PlannedCall, is_tree
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
-from nxjax.quant.walk import Corrections
+from nxjax.quant.walk import STEPS, Corrections
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
@@ -34,7 +34,9 @@ class Quantized:
         ranges: (least, greatest) of each value on a grid, by site.
         params: positions of the arguments with weights; None for all arguments that are trees.
         state: position of the argument that is a state, or None.
-        corrections: what is added to the bias of each integer product, per channel, by layer.
+        corrections: what calibration found for each product: by layer, what is added to the bias, per channel; by
+            "layer:shares" the shares of the scales that weights of 4 bits have, and by "layer:steps" how many steps
+            each is moved from the nearest, as int8. Both are in the product's layout.
 
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
@@ -59,7 +61,10 @@ class Quantized:
         self.ranges = {site: _span(site, span) for site, span in ranges.items()}
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         self.state = state
-        self.corrections = {layer: np.asarray(x, np.float32) for layer, x in (corrections or {}).items()}
+        self.corrections = {
+            name: np.asarray(x, np.int8 if name.endswith(STEPS) else np.float32)
+            for name, x in (corrections or {}).items()
+        }
         functools.update_wrapper(self, fun, updated=())
         # What the values of calibration were computed from; nothing is known of ranges that a user gives.
         self._origins = dict(origins or {})
@@ -154,10 +159,10 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
         return leaf
     w = np.asarray(leaf, np.float32)
     found = weight_storage(known, v, w)
-    if found is None or (isinstance(leaf, QArray) and leaf.dtype == found[1]):
+    if found is None or (isinstance(leaf, QArray) and leaf.dtype == found.dtype):
         return leaf
-    scale, dtype = found
-    return QArray(as_value(weight_integers(w, scale, dtype), "QArray"), as_value(scale, "QArray"))
+    stored = weight_integers(found.weights, found.scale, found.dtype)
+    return QArray(as_value(stored, "QArray"), as_value(found.scale, "QArray"))
 
 
 @entry
@@ -171,6 +176,7 @@ def quantize(
     ranges: Mapping[str, Range] | None = None,
     corrections: Mapping[str, Any] | None = None,
     bias_correction: bool = True,
+    error_feedback: bool = True,
     metric: Callable[[Callable[..., Any]], float] | None = None,
     budget: float | None = None,
     state: int | None = None,
@@ -192,9 +198,11 @@ def quantize(
         observer: "by-data", "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
         params: positions of the arguments with weights; by default those that are trees (dicts, lists, modules).
         ranges: ranges by site from an earlier calibration, instead of ``calibrate``.
-        corrections: corrections of biases by layer from an earlier calibration, beside ``ranges``.
+        corrections: corrections by layer from an earlier calibration, beside ``ranges``.
         bias_correction: measure how far each integer product is off on average, and take it from its bias, where that
             makes the results on the calibration data better.
+        error_feedback: with ``calibrate``, store weights of 4 bits so that the products on this data are best, instead
+            of rounding them to the nearest: see docs/quantization.md.
         metric: for "auto": a figure of a function on data of yours, the greater, the better.
         budget: for "auto": how much of ``metric`` may be lost, 0.005 by default; without a metric the signal-to-noise
             ratio of the results on the calibration data to reach in dB, 20 by default.
@@ -242,7 +250,7 @@ def quantize(
     answered = as_policy(policy)
     if calibrate is None:
         return Quantized(fun, answered, dict(ranges or {}), params, corrections=corrections)
-    found = calibration.run(fun, answered, calibrate, observer, params, progress, bias_correction)
+    found = calibration.run(fun, answered, calibrate, observer, params, progress, bias_correction, error_feedback)
     if found.ranges:
         results.warn_if_poor(fun, found.policy, params, found.ranges, found.corrections, found.measured[:1])
     return Quantized(fun, found.policy, found.ranges, params, found.origins, corrections=found.corrections)

@@ -26,6 +26,13 @@ class StoredWeight(NamedTuple):
     dtype: DType
 
 
+class Rounding(NamedTuple):
+    """Weights in the product's layout: shares of their usual scales, and what is added to the nearest whole numbers."""
+
+    shares: Array
+    steps: Array
+
+
 class Values(Protocol):
     """What has been computed so far."""
 
@@ -35,6 +42,14 @@ class Values(Protocol):
 
     def correction(self, group: FusedGroup) -> Array | None:
         """What is added to the bias of a product, per channel; None where nothing is."""
+        ...
+
+    def weight_scale(self, a: Atom) -> StoredWeight | None:
+        """How a weight that comes quantized is stored; the scales are of its own rank."""
+        ...
+
+    def rounding(self, group: FusedGroup) -> Rounding | None:
+        """How the weights of a product are stored where calibration found better than the nearest numbers."""
         ...
 
 
@@ -55,10 +70,6 @@ class GridWalk(Values, Protocol):
 
     def result_grid(self, v: Var, dtype: DType) -> Grid:
         """The grid that the range of ``v`` gives."""
-        ...
-
-    def weight_scale(self, a: Atom) -> StoredWeight | None:
-        """How a weight that comes quantized is stored; the scales are of its own rank."""
         ...
 
 

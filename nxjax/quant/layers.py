@@ -9,9 +9,8 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.ops.conv import conv_general_dilated
-from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.quant.calibration import arguments
+from nxjax.quant.matrices import from_matrices, matrices, rows
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
@@ -51,20 +50,12 @@ class WeightLayer:
 
     def matrix(self, w: NDArray) -> NDArray:
         """Weights in the product's layout as [outputs, summed]; see `restored`."""
-        return w.transpose(self._axes()).reshape(self._outputs(w), -1)
+        m = matrices(self.group, w)
+        return m.reshape(-1, m.shape[2])
 
     def restored(self, m: NDArray, shape: Sequence[int]) -> NDArray:
         """The inverse of `matrix`."""
-        axes = self._axes()
-        return m.reshape([shape[i] for i in axes]).transpose(np.argsort(axes))
-
-    def _axes(self) -> list[int]:
-        summed = self.summed()
-        return [i for i in range(len(self.order)) if i not in summed] + list(summed)
-
-    def _outputs(self, w: NDArray) -> int:
-        summed = set(self.summed())
-        return int(np.prod([n for i, n in enumerate(w.shape) if i not in summed], dtype=np.int64))
+        return from_matrices(self.group, m, shape)
 
     def summed(self) -> tuple[int, ...]:
         """Dimensions of the product's weights that are summed over; of a convolution features, then the window."""
@@ -75,11 +66,8 @@ class WeightLayer:
 
     def inputs(self, x: NDArray) -> NDArray:
         """What the product sums, as rows [samples, summed]: for a convolution the patches under its window."""
-        if isinstance(self.group, Dot):
-            axes = self.group.input_axes()
-            kept = [i for i in range(x.ndim) if i not in axes]
-            return x.transpose(*kept, *axes).reshape(-1, int(np.prod([x.shape[i] for i in axes], dtype=np.int64)))
-        return _patches(x, self.group.product)
+        r = rows(self.group, wrap(np.asarray(x, np.float32))).numpy()
+        return r.transpose(1, 0, 2).reshape(r.shape[1], -1)
 
 
 @final
@@ -175,24 +163,3 @@ class Layers:
                 take(layer, np.asarray(x))
         if not n:
             raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
-
-
-def _patches(x: NDArray, product: Equation) -> NDArray:
-    """Rows of what a window sees, [positions, features * window], by a convolution with one-hot kernels."""
-    params = {k: v for k, v in product.params.items() if k not in ("precision", "preferred_element_type")}
-    lhs, rhs, _ = params["dimension_numbers"]
-    kernel = product.inputs[1].type.shape
-    window = [kernel[i] for i in rhs[2:]]
-    features = x.shape[lhs[1]]
-    size = int(np.prod(window, dtype=np.int64))
-    n = len(lhs)
-    # One group per feature, one output per place in the window.
-    hot = np.tile(np.eye(size, dtype=np.float32).reshape(size, 1, *window), (features, 1, *(1,) * len(window)))
-    straight = tuple(range(n))
-    params.update(
-        feature_group_count=features,
-        batch_group_count=1,
-        dimension_numbers=ConvDimensionNumbers(lhs, straight, straight),
-    )
-    y = conv_general_dilated.eval(x.astype(np.float32), hot, **params)
-    return np.moveaxis(y, 1, -1).reshape(-1, features * size)

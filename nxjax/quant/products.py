@@ -80,7 +80,7 @@ class Weighted(Storing):
             b = self._corrected(walk, b)
             x, x_grid = walk.on_grid(self.activations[0], self.dtype)
             y_grid = walk.result_grid(self.output, self.dtype)
-            scale = self.scale_of(walk, w)
+            w, scale = self.stored(walk, w)
             self._check_finite("weights", scale, w)
             self._check_finite("biases", b, b)
             lo, hi = self.clamp.stored(y_grid)
@@ -98,28 +98,31 @@ class Weighted(Storing):
             x = quantize_rows(x, axes=row) if row else x
             x = spanned(x, scheme.activations) if scheme.activations in dtypes.FLOAT else x
         if scheme.weights is not None:
-            w = quantize_weight(w, self.scale_of(walk, w), dtype=scheme.weights)
+            w = quantize_weight(*self.stored(walk, w), dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
 
-    def scale_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> Any:
-        w = wrap(w)
-        scale = self._scale(w)
+    def stored_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> tuple[Any, Any]:
+        moved, scale = self._rounded(values, wrap(w))
         if grids is not None:
-            _, b = self._folded(values, w, self._shape)
-            scale, _ = self.fitting(w, scale, self._corrected(values, b), *grids)
-        return scale.numpy()
+            _, b = self._folded(values, moved, self._shape)
+            scale, _ = self.fitting(moved, scale, self._corrected(values, b), *grids)
+        return moved.numpy(), scale.numpy()
 
-    def mean_error(self, walk: GridWalk, exact: Values) -> tuple[Array, Array]:
-        """How much the product on grids is above the float one, per channel: the mean, and the square of its error.
+    def folded_weights(self, values: Values) -> Array:
+        """The weights with all steps in them, before they are stored."""
+        return self._folded(values, values.value(self.weight), self._shape)[0]
+
+    def mean_error(self, values: Values, x: Array, exact: Values) -> tuple[Array, Array]:
+        """How much the product of stored weights is above the float one, per channel: the mean, its squared error.
 
         Args:
-            walk: on grids, as far as the group's operands.
-            exact: in float.
+            values: the weights, and how they are rounded.
+            x: the operand of the stored weights.
+            exact: all in float.
         """
         assert self.scheme.weights is not None
-        w, _ = self._folded(walk, walk.value(self.weight), self._shape)
-        x, _ = walk.on_grid(self.activations[0], self.dtype)
-        rounded = quantize_weight(w, self.scale_of(walk, w), dtype=self.scheme.weights)
+        w = self.folded_weights(values)
+        rounded = quantize_weight(*self.stored(values, w), dtype=self.scheme.weights)
         error = sub(self.plain(x, rounded), self.plain(exact.value(self.activations[0]), w))
         axes = tuple(a for a in range(error.ndim) if a not in self.channels)
         count = builtins.max(math.prod(error.shape[a] for a in axes), 1)
@@ -285,6 +288,10 @@ class Dot(Weighted):
     def summed_in_order(self) -> Axes:
         """The dimensions of the weights that are summed over, in the order of `input_axes`."""
         return self._numbers()[0][1]
+
+    def shared(self) -> tuple[Axes, Axes]:
+        """The dimensions of the activation and of the weights that are no sum, but go along with each other."""
+        return self._numbers()[1]
 
     def _back(self, y: Array, x: Array, w: Array) -> Array:
         """The result in the order of the original product: batch, first operand's dimensions, second's."""

@@ -14,8 +14,11 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.quant.error_feedback import fed_back, feedback
 from nxjax.quant.layers import Layers, WeightLayer
+from nxjax.quant.matrices import from_matrices, matrices, rows
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 
 NDArray = np.ndarray[Any, Any]
 # Rounds [o, k] weights over their scales [o, k]: given w / scale, H and the limit, gives whole numbers.
@@ -33,7 +36,8 @@ def gptq(
     """Weights rounded column by column. The following columns compensate for each error.
 
     Frantar et al. 2022, "GPTQ: accurate post-training quantization for generative pre-trained transformers"
-    (arXiv:2210.17323), algorithm 1.
+    (arXiv:2210.17323), algorithm 1. `quantize` does this by itself for weights of 4 bits, with scales that it searches,
+    wherever the weights come from; this is for parameter trees, other storage and other damping.
 
     Args:
         fun: float function.
@@ -43,7 +47,7 @@ def gptq(
         params: as for `quantize`.
 
     Returns:
-        The parameter tree with `QArray` leaves; grouped convolutions are rounded to the nearest.
+        The parameter tree with `QArray` leaves.
 
     Raises:
         ParameterError: no data.
@@ -52,7 +56,7 @@ def gptq(
     >>> gptq(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))])
     {'w': QArray(i4[2,2], 1x2 scales)}
     """
-    return _rounded(fun, data, policy, params, lambda w, s, h, limit: _gptq(w, s, h, limit, damping))
+    return _rounded(fun, data, policy, params, lambda w, s, h, limit: fed_back(w, s, feedback(h, damping), limit))
 
 
 def adaround(
@@ -92,48 +96,26 @@ def _rounded(
     if not batches:
         raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
     layers = Layers(fun, policy, params, batches[0])
-    squares: dict[str, NDArray] = {}
+    totals: dict[str, NDArray] = {}
 
     def take(layer: WeightLayer, x: NDArray) -> None:
-        if not layer.grouped:
-            rows = layer.inputs(x).astype(np.float64)
-            squares[layer.name] = squares.get(layer.name, 0) + rows.T @ rows
+        r = rows(layer.group, wrap(x)).numpy()
+        totals[layer.name] = totals.get(layer.name, 0) + np.matmul(r.transpose(0, 2, 1), r, dtype=np.float64)
 
     layers.observe(batches, take)
     for layer in layers.layers:
-        dtype = layer.group.scheme.weights
-        if dtype is None or dtype in dtypes.FLOAT or layer.group.changes_weights:
+        group = layer.group
+        dtype = group.scheme.weights
+        if dtype is None or dtype in dtypes.FLOAT or group.changes_weights:
             continue
         w = layers.weight(layer)
-        scale = layer.group.plain_scale(w)
+        scale = group.plain_scale(w)
         limit = symmetric_limit(dtype)
-        full = np.broadcast_to(_spread(scale, w.shape), w.shape)
-        m, s = layer.matrix(w).astype(np.float64), layer.matrix(full).astype(np.float64)
-        h = squares.get(layer.name)
-        q = np.rint(m / s) if h is None else rounder(m, s, h, limit)
-        stored = layer.restored(np.clip(q, -limit, limit), w.shape).astype(np.int8).astype(dtype)
+        m, s = matrices(group, w).astype(np.float64), matrices(group, blocks(scale, w.shape)).astype(np.float64)
+        q = np.stack([rounder(*each, limit) for each in zip(m, s, totals[layer.name], strict=True)])
+        stored = from_matrices(group, np.clip(q, -limit, limit), w.shape).astype(np.int8).astype(dtype)
         layers.set_stored(layer, stored, scale)
     return layers.result()
-
-
-def _spread(scale: NDArray, shape: tuple[int, ...]) -> NDArray:
-    return blocks(scale, shape)
-
-
-def _gptq(w: NDArray, scale: NDArray, h: NDArray, limit: float, damping: float) -> NDArray:
-    w, k = w.copy(), w.shape[1]
-    h = h.copy()
-    dead = np.diag(h) == 0
-    h[dead, dead] = 1.0
-    h[np.diag_indices(k)] += damping * np.mean(np.diag(h))
-    # The rows of the inverse's upper Cholesky factor say how an error in a column spreads to those that follow.
-    factor = np.linalg.cholesky(np.linalg.inv(h)).T
-    q = np.zeros_like(w)
-    for j in range(k):
-        q[:, j] = np.clip(np.rint(w[:, j] / scale[:, j]), -limit, limit)
-        error = (w[:, j] - q[:, j] * scale[:, j]) / factor[j, j]
-        w[:, j + 1 :] -= np.outer(error, factor[j, j + 1 :])
-    return q
 
 
 # h(V) = clip(1.2 sigmoid(V) - 0.1, 0, 1): reaches 0 and 1 at finite V (equation 23).

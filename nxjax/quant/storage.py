@@ -7,14 +7,14 @@ scales can take it as integers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from nxjax.quant.groups import FusedGroup, Values
+from nxjax.quant.groups import FusedGroup, Rounding, StoredWeight, Values
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.subprograms import InnerOperand, inner_operands
-from nxjax.quant.walk import Beside, Corrections, reshaped_blocks
+from nxjax.quant.walk import Beside, Corrections, reshaped_blocks, rounding_of
 from nxjax.quant.weight_groups import Storing
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
@@ -22,7 +22,14 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Var
 
 NDArray = np.ndarray[Any, Any]
-Storage = tuple[NDArray, DType]
+
+
+class Storage(NamedTuple):
+    """The weights that are stored in place of a parameter, with their scales and their dtype."""
+
+    weights: NDArray
+    scale: NDArray
+    dtype: DType
 
 
 @final
@@ -55,9 +62,15 @@ class Known(Values):
         found = self.corrections.get(self.plan.layer(group))
         return None if found is None else wrap(found)
 
+    def weight_scale(self, a: Atom) -> StoredWeight | None:
+        return None
+
+    def rounding(self, group: FusedGroup) -> Rounding | None:
+        return rounding_of(self.corrections, self.plan.layer(group))
+
 
 def weight_storage(known: Known, v: Var, w: NDArray) -> Storage | None:
-    """Scales and dtype with which everything that reads ``v``, whose value is ``w``, stores it.
+    """How everything that reads ``v``, whose value is ``w``, stores it.
 
     None where something needs it as it is, where products differ, and where nothing reads it.
     """
@@ -67,10 +80,14 @@ def weight_storage(known: Known, v: Var, w: NDArray) -> Storage | None:
     for storage in _of_readers(known, v, w):
         if storage is None:
             return None
-        if found is not None and not (found[1] == storage[1] and np.array_equal(found[0], storage[0])):
+        if found is not None and not _same(found, storage):
             return None
         found = storage
     return found
+
+
+def _same(a: Storage, b: Storage) -> bool:
+    return a.dtype == b.dtype and np.array_equal(a.scale, b.scale) and np.array_equal(a.weights, b.weights)
 
 
 def _of_readers(known: Known, v: Var, w: NDArray) -> Iterator[Storage | None]:
@@ -91,7 +108,7 @@ def _of_group(known: Known, group: FusedGroup, v: Var, w: NDArray) -> Storage | 
     others = [a for e in group.equations for a in e.inputs if a is v]
     if len(others) > 1 or group.changes_weights:
         return None
-    return group.scale_beside(known, w, known.beside.get(group)), group.scheme.weights
+    return Storage(*group.stored_beside(known, w, known.beside.get(group)), group.scheme.weights)
 
 
 def _of_inner(known: Known, step: Inner, v: Var, w: NDArray) -> Iterator[Storage | None]:
@@ -109,8 +126,11 @@ def _of_inner(known: Known, step: Inner, v: Var, w: NDArray) -> Iterator[Storage
                 continue
             rows = [weight_storage(_within(known, step, plan, hands, i), inner, row) for i, row in enumerate(w)]
             stored = [row for row in rows if row is not None]
-            whole = stored and len(stored) == len(rows)
-            yield (np.stack([scale for scale, _ in stored]), stored[0][1]) if whole else None
+            if not stored or len(stored) < len(rows):
+                yield None
+                continue
+            weights, scales = np.stack([row.weights for row in stored]), np.stack([row.scale for row in stored])
+            yield Storage(weights, scales, stored[0].dtype)
     if not taken:
         # A loop carries it.
         yield None
@@ -141,13 +161,18 @@ def _of_equation(known: Known, e: Equation, w: NDArray) -> Storage | None:
 def _transposed(known: Known, e: Equation, w: NDArray) -> Storage | None:
     order = e.params["permutation"]
     inner = weight_storage(known, e.outputs[0], w.transpose(order))
-    return None if inner is None else (inner[0].transpose(np.argsort(order)), inner[1])
+    if inner is None:
+        return None
+    back = np.argsort(order)
+    return Storage(inner.weights.transpose(back), inner.scale.transpose(back), inner.dtype)
 
 
 def _reshaped(known: Known, e: Equation, w: NDArray) -> Storage | None:
     inner = weight_storage(known, e.outputs[0], w.reshape(e.params["shape"]))
-    back = None if inner is None else reshaped_blocks(inner[0].shape, e.params["shape"], w.shape)
-    return None if inner is None or back is None else (inner[0].reshape(back), inner[1])
+    back = None if inner is None else reshaped_blocks(inner.scale.shape, e.params["shape"], w.shape)
+    if inner is None or back is None:
+        return None
+    return Storage(inner.weights.reshape(w.shape), inner.scale.reshape(back), inner.dtype)
 
 
 _ARRANGING: Final = {"transpose": _transposed, "reshape": _reshaped}

@@ -15,11 +15,12 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.base import constant
 from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
-from nxjax.ops.quant_grid import Grid, Rounding, asymmetric, symmetric
+from nxjax.ops.quant_grid import Grid, asymmetric, symmetric
+from nxjax.ops.quant_grid import Rounding as Halves
 from nxjax.ops.quant_traced import broadcast_blocks
 from nxjax.ops.shape import reshape, transpose
 from nxjax.quant.accumulators import regridded
-from nxjax.quant.groups import FusedGroup, StoredWeight
+from nxjax.quant.groups import FusedGroup, Rounding, StoredWeight
 from nxjax.quant.plan import Inner, QuantPlan, named_grid
 from nxjax.quant.pointwise import GridKeeping
 from nxjax.quant.subprograms import LOOPS, InnerOperand, inner_operands, rebuild_call
@@ -36,8 +37,11 @@ from nxjax.transforms.control.loop import LoopParams
 
 NDArray = np.ndarray[Any, Any]
 Range = tuple[float, float]
-# What is added to the biases of products, per channel, by layer.
+# What calibration found for products: by layer what is added to the bias, per channel; by layer and one of these
+# the shares of the scales of weights, and what is added to the nearest numbers (int8).
 Corrections = Mapping[str, NDArray | Array]
+SHARES: Final = ":shares"
+STEPS: Final = ":steps"
 Beside = dict[FusedGroup, tuple[Grid, Grid]]
 
 
@@ -53,6 +57,14 @@ class Walker(ABC):
 
     def correction(self, group: FusedGroup) -> Array | None:
         """What is added to the bias of a product."""
+        return None
+
+    def weight_scale(self, a: Atom) -> StoredWeight | None:
+        """How a weight comes that is quantized."""
+        return None
+
+    def rounding(self, group: FusedGroup) -> Rounding | None:
+        """How the weights of a product are stored."""
         return None
 
     def run(self, args: Sequence[Array]) -> list[Array]:
@@ -120,7 +132,7 @@ class Quantizer(Walker):
         self.grids = dict(grids or {})
         self.wanted = named_results(plan.program) | dict(wanted or {})
         self._snapped: dict[tuple[Var, Grid], Array] = {}
-        self._rounding: Rounding = "double"
+        self._rounding: Halves = "double"
 
     def group(self, group: FusedGroup) -> None:
         if self.ranges is None and not self._named(group):
@@ -140,6 +152,9 @@ class Quantizer(Walker):
     def correction(self, group: FusedGroup) -> Array | None:
         found = self.corrections.get(self.plan.layer(group))
         return None if found is None else as_value(found)
+
+    def rounding(self, group: FusedGroup) -> Rounding | None:
+        return rounding_of(self.corrections, self.plan.layer(group))
 
     def _named(self, group: FusedGroup) -> bool:
         """Whether the program names every grid of the group."""
@@ -161,8 +176,11 @@ class Quantizer(Walker):
         scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
         order = {operand: place for place, operand in enumerate(scaled)}
         further = [self._scales(e, i, stepped) for i, stepped in scaled.items()]
-        # So do corrections of biases.
-        corrected = [layer for plan in step.plans for layer in plan.all_layers() if layer in self.corrections]
+        # So do corrections.
+        layers = [layer for plan in step.plans for layer in plan.all_layers()]
+        corrected = [
+            key for layer in layers for key in (layer, layer + SHARES, layer + STEPS) if key in self.corrections
+        ]
         further += [as_value(self.corrections[layer]) for layer in corrected]
         carried = self._carried(step)
         made: list[Quantizer] = []
@@ -321,6 +339,12 @@ class Quantizer(Walker):
         if found is None and grid is not None and grid.zero_point == 0:
             return StoredWeight(constant(grid.scale, dtypes.float32, (1,) * len(a.type.shape)), grid.dtype)
         return found
+
+
+def rounding_of(corrections: Corrections, layer: str) -> Rounding | None:
+    """How ``corrections`` store the weights of a layer."""
+    shares, steps = corrections.get(layer + SHARES), corrections.get(layer + STEPS)
+    return None if shares is None or steps is None else Rounding(as_value(shares), as_value(steps))
 
 
 def named_results(program: Program) -> dict[Var, Grid]:

@@ -9,14 +9,16 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, Final, final
 
-from nxjax.ops.arithmetic import abs, max, mul
+from nxjax.ops.arithmetic import abs, add, max, mul, sub
 from nxjax.ops.base import like
+from nxjax.ops.convert import cast
 from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.indexing import gather
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.ops.quant_traced import broadcast_blocks, clipped, quotient, symmetric_limit
 from nxjax.ops.reduce import reduce_max
+from nxjax.ops.rounding import TO_NEAREST_EVEN, round
 from nxjax.ops.shape import reshape
 from nxjax.quant.groups import FusedGroup, GridWalk, StoredWeight, Values
 from nxjax.quant.scheme import Scheme
@@ -55,10 +57,28 @@ class Storing(FusedGroup):
         """Whether the group changes the weights before they are stored."""
         return False
 
-    def scale_of(self, walk: GridWalk, w: Array) -> Array:
-        """The scales with which ``w`` is stored: those it comes with, or those of its largest values."""
+    def stored(self, walk: Values, w: Array) -> tuple[Array, Array]:
+        """The weights that are stored in place of ``w``, and their scales.
+
+        The scales are those that ``w`` comes with, or those of its largest values times what calibration found.
+        """
         given = None if self.changes_weights else walk.weight_scale(self.weight)
-        return given.scale if given is not None and self.suits(given, w.shape) else self._scale(w)
+        if given is not None and self.suits(given, w.shape):
+            return w, given.scale
+        return self._rounded(walk, w)
+
+    def _rounded(self, values: Values, w: Array) -> tuple[Array, Array]:
+        found = values.rounding(self)
+        scale = self._scale(w)
+        if found is None or found.steps.shape != w.shape or found.shares.shape != scale.shape:
+            return w, scale
+        assert self.scheme.weights is not None
+        scale = mul(scale, found.shares)
+        limit, full = symmetric_limit(self.scheme.weights), broadcast_blocks(scale, w.shape)
+        nearest = clipped(round(quotient(w, full), rounding_method=TO_NEAREST_EVEN), -limit, limit)
+        moved = mul(add(nearest, cast(found.steps, dtypes.float32)), full)
+        # Derivatives are those of the weights.
+        return add(w, stop_gradient(sub(moved, w))), scale
 
     def suits(self, given: StoredWeight, shape: tuple[int, ...]) -> bool:
         """Whether what is stored so can be stored so here: as wide a dtype, and scales where the product takes them."""
@@ -71,12 +91,17 @@ class Storing(FusedGroup):
         return all(k == 1 or (k == n and a not in summed) for a, (k, n) in enumerate(zip(given.scale.shape, shape)))
 
     def plain_scale(self, w: Any) -> Any:
-        """`scale_of` of NumPy weights that come in float."""
+        """The scales of the largest values of NumPy weights."""
         return self._scale(wrap(w)).numpy()
 
-    def scale_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> Any:
-        """`plain_scale` where what else the group reads is known, and the grids of its operand and its result."""
-        return self.plain_scale(w)
+    def stored_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> tuple[Any, Any]:
+        """`stored` for NumPy weights that come in float, where what else the group reads is known.
+
+        Args:
+            grids: those of its operand and its result.
+        """
+        moved, scale = self._rounded(values, wrap(w))
+        return moved.numpy(), scale.numpy()
 
 
 @final
@@ -88,8 +113,7 @@ class TableLookup(Storing):
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         assert self.scheme.weights is not None
-        w = walk.value(self.weight)
-        table = quantize_weight(w, self.scale_of(walk, w), dtype=self.scheme.weights)
+        table = quantize_weight(*self.stored(walk, walk.value(self.weight)), dtype=self.scheme.weights)
         return gather(table, walk.value(self.indices), **self.equations[0].params), None
 
     def summed(self) -> Axes:

@@ -12,7 +12,8 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.ops.composite_norm import OverAxes
-from nxjax.ops.fake_quantize import quantize_weight
+from nxjax.quant import bias, weight_rounding
+from nxjax.quant.calibration import arguments
 from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.pointwise import AveragePool, GridKeeping
@@ -84,7 +85,8 @@ def correct_bias(
     """Bias correction: subtracts from a layer's bias what rounding its weights adds to its mean result.
 
     Nagel et al. 2019 (as `equalize`), section 4.2: ``b - (Q - W) E[x]``, with the mean of every input of the sum taken
-    over the data.
+    over the data. Weights of 4 bits are rounded as `quantize` rounds them with these data. Calibration corrects biases
+    by itself, with what rounding activations adds too: this is for policies without calibration.
 
     Args:
         fun: float function.
@@ -108,26 +110,13 @@ def correct_bias(
     if not batches:
         raise ParameterError("correct_bias: no data", expected="an iterable of argument tuples with at least one")
     layers = Layers(fun, policy, params, batches[0])
-    sums: dict[str, tuple[NDArray, int]] = {}
-
-    def take(layer: WeightLayer, x: NDArray) -> None:
-        if layer.bias is not None:
-            rows = layer.inputs(x)
-            total, n = sums.get(layer.name, (np.zeros(rows.shape[1]), 0))
-            sums[layer.name] = total + rows.sum(0, dtype=np.float64), n + len(rows)
-
-    layers.observe(batches, take)
+    given = list(map(arguments, batches))
+    known = weight_rounding.found(fun, layers.policy, params, given)
+    shifts = bias.of_weights(fun, layers.policy, params, given, known)
     for layer in layers.layers:
-        dtype = layer.group.scheme.weights
-        if layer.bias is None or dtype is None or layer.name not in sums:
-            continue
-        w = layers.weight(layer)
-        error = quantize_weight.eval(w, layer.group.plain_scale(w), dtype=dtype) - w
-        total, n = sums[layer.name]
-        mean = total / n
-        shift = _product(layer, error, mean)
-        old = np.asarray(layers.leaves[layer.bias])
-        layers.leaves[layer.bias] = wrap((old - shift.reshape(old.shape)).astype(old.dtype))
+        if layer.bias is not None and layer.name in shifts:
+            old = np.asarray(layers.leaves[layer.bias])
+            layers.leaves[layer.bias] = wrap((old + shifts[layer.name].reshape(old.shape)).astype(old.dtype))
     return layers.result()
 
 
@@ -262,15 +251,6 @@ def _range(w: NDArray, axis: int) -> NDArray:
 
 def _along(s: NDArray, ndim: int, axis: int) -> NDArray:
     return s.reshape([-1 if i == axis else 1 for i in range(ndim)])
-
-
-def _product(layer: WeightLayer, w: NDArray, mean: NDArray) -> NDArray:
-    """``w`` times one column of inputs, per output channel."""
-    m = layer.matrix(w)
-    if not layer.grouped:
-        return m @ mean
-    groups = layer.group.product.params["feature_group_count"]
-    return np.concatenate([a @ b for a, b in zip(np.split(m, groups), np.split(mean, groups), strict=True)])
 
 
 def _normed(layers: Layers) -> list[tuple[list[int], list[WeightLayer]]]:

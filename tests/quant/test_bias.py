@@ -38,15 +38,15 @@ def noise(q: Any, x: Any) -> float:
 
 
 def test_results_are_better_on_other_data():
-    q = nx.quantize(net, COARSE, calibrate=DATA)
-    plain = nx.quantize(net, COARSE, calibrate=DATA, bias_correction=False)
+    q = nx.quantize(net, COARSE, calibrate=DATA, error_feedback=False)
+    plain = nx.quantize(net, COARSE, calibrate=DATA, bias_correction=False, error_feedback=False)
     assert set(q.corrections) == {"conv_general_dilated_0", "dot_general_0"} and not plain.corrections
     x = abs(RNG.normal(size=(32, 6, 6, 4))).astype(np.float32) + 1
     assert noise(q, x) < 0.5 * noise(plain, x)
 
 
 def test_a_correction_is_what_the_mean_is_off_by():
-    q = nx.quantize(net, COARSE, calibrate=DATA, bias_correction=False)
+    q = nx.quantize(net, COARSE, calibrate=DATA, bias_correction=False, error_feedback=False)
     found = bias.corrections(net, q.policy, None, q.ranges, DATA)["conv_general_dilated_0"]
     assert found.shape == (8,) and found.dtype == np.float32
     f = lambda p, x: conv(x, p["c"]) + p["b"]
@@ -95,7 +95,8 @@ def test_what_a_call_holds_is_corrected_as_if_it_stood_there(held: Any):
     inner: Any = held(net)
     if held is nx.custom_jvp:
         inner.defjvp(lambda xs, ts: nx.jvp(net, xs, ts))
-    plain, q = (nx.quantize(f, COARSE, calibrate=DATA) for f in (net, inner))
+    # Weights of inner programs have no feedback of their errors.
+    plain, q = (nx.quantize(f, COARSE, calibrate=DATA, error_feedback=False) for f in (net, inner))
     assert [*plain.corrections] == [layer.rsplit("/")[-1] for layer in q.corrections]
     x = BATCHES[0]
     np.testing.assert_array_equal(np.asarray(q(P, x)), np.asarray(plain(P, x)))

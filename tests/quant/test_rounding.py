@@ -6,6 +6,7 @@ import pytest
 import nxjax as nx
 from nxjax import lax, nn
 from nxjax.quant import rounding
+from nxjax.quant.error_feedback import fed_back, feedback
 
 rng = np.random.default_rng(1)
 MIX = rng.normal(size=(48, 48)) * np.logspace(0, -1.5, 48)
@@ -51,7 +52,7 @@ def test_layers_are_never_worse_in_their_own_measure():
     loss = lambda q: float(np.trace((q * scale - w) @ h @ (q * scale - w).T))
     nearest = loss(np.clip(np.rint(w / scale), -7, 7))
     assert loss(rounding._adaround(w, scale, h, 7, 200)) <= nearest
-    assert loss(rounding._gptq(w, scale, h, 7, 0.01)) < nearest
+    assert loss(fed_back(w, scale, feedback(h), 7)) < nearest
 
 
 def test_dead_inputs_and_grouped_convolutions_are_taken():

@@ -81,16 +81,16 @@ def test_equalization_leaves_relu6_alone():
         nx.quant.equalize(f, p, np.ones((2, 4), np.float32))
 
 
-def test_bias_correction_takes_the_mean_error_off():
+@pytest.mark.parametrize("bits", ["int4", "int8"])
+def test_bias_correction_takes_the_mean_error_off(bits: str):
     p, x = spread(0.0)
-    coarse = nx.quant.Scheme(weights="int4", per_channel=False)
+    coarse = nx.quant.Scheme(weights=bits, per_channel=False)
     mended = nx.quant.correct_bias(separable, [(p, x)], coarse)
     assert set(mended) == set(p) and not np.allclose(mended["cb"], p["cb"])
-    shift = lambda q: abs(
-        np.asarray(nx.quantize(separable, coarse, calibrate=[(q, x)], bias_correction=False)(q, x)).mean(0)
-        - np.asarray(separable(p, x)).mean(0)
-    ).max()
-    assert shift(mended) < 0.5 * shift(p)
+    q = lambda q, **how: nx.quantize(separable, coarse, calibrate=[(q, x)], bias_correction=False, **how)(q, x)
+    shift = lambda y: abs(np.asarray(y).mean(0) - np.asarray(separable(p, x)).mean(0)).max()
+    assert shift(q(mended)) < shift(q(p))
+    assert shift(q(mended)) < 0.5 * shift(q(p, error_feedback=False))
 
 
 def test_smoothing_moves_outliers_into_weights():

@@ -1,0 +1,90 @@
+"""Rounding weights so that each error is made up for by the weights that follow, and scales that lose least: in NumPy.
+
+For weights W [o, k] and operands X [n, k] a product's squared error is tr((W - Q) H (W - Q)^T) with H = X^T X.
+Knows no product.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+NDArray = np.ndarray[Any, Any]
+# Shares of the scale that holds the largest weight: with a smaller one, that weight is cut and the others are finer.
+SHARES: Final = np.linspace(1.0, 0.6, 9, dtype=np.float32)
+# Columns that are finished before their errors go into all that follow.
+COLUMNS: Final = 128
+# Share of the mean of H's diagonal that is added to it.
+DAMPING: Final = 0.01
+
+
+class Feedback(NamedTuple):
+    """The order in which columns are rounded, and how large a share of each one's error every later one takes."""
+
+    order: NDArray
+    shares: NDArray
+
+
+def searched(w: NDArray, scale: NDArray, places: NDArray, squares: NDArray, limit: float) -> NDArray:
+    """For each entry of ``scale`` the one of `SHARES` of it that loses least, with rounding to the nearest.
+
+    As AWQ cuts weights (Lin et al. 2023, arXiv:2306.00978, section 4), each error weighted by its operand's square.
+
+    Args:
+        w: weights.
+        scale: one entry per block.
+        places: of each weight, the number of its entry in the flattened ``scale``.
+        squares: sums of the squares of their operands, over which ``w`` broadcasts.
+        limit: the largest stored value.
+    """
+    flat, blocks = np.asarray(scale, np.float32).reshape(-1), places.reshape(-1)
+    best, least = np.ones_like(flat), np.full(flat.shape, np.inf)
+    for share in SHARES:
+        full = (flat * share)[places]
+        lost = (np.clip(np.rint(w / full), -limit, limit) * full - w) ** 2 * squares
+        error = np.bincount(blocks, lost.reshape(-1), flat.size)
+        better = error < least
+        best[better], least[better] = share, error[better]
+    return best.reshape(scale.shape)
+
+
+def feedback(h: NDArray, damping: float = DAMPING) -> Feedback:
+    """What `fed_back` needs of ``h`` [k, k]; ``damping``: the share of its diagonal's mean that is added to it."""
+    h = h.astype(np.float64)
+    diagonal = np.diag(h)
+    order = np.argsort(diagonal, kind="stable")
+    h = h[np.ix_(order, order)]
+    h[np.diag_indices(len(h))] += damping * max(float(np.mean(diagonal)), 1e-30)
+    # Last column first: of the reversed matrix the usual factor.
+    factor = np.linalg.cholesky(h)[::-1, ::-1]
+    return Feedback(order[::-1], (factor / np.diag(factor)).astype(np.float32))
+
+
+def fed_back(w: NDArray, scale: NDArray, back: Feedback, limit: float) -> NDArray:
+    """Whole numbers for ``w / scale``, column by column; the columns that follow compensate for each error.
+
+    Frantar et al. 2022, "GPTQ: accurate post-training quantization for generative pre-trained transformers"
+    (arXiv:2210.17323), those columns first whose operands are largest. With H = U U^T, U upper triangular, and errors
+    E = W - Q, what is to be small is |E U|^2: column j of it is nothing where e_j = -sum_(i<j) e_i U_ij / U_jj, which
+    is what the paper's updates with the inverse of H leave, without an inverse.
+
+    Args:
+        w, scale: [o, k].
+        back: from `feedback`.
+        limit: the largest stored value.
+    """
+    order, shares = back
+    # A column of weights is a row in memory.
+    own, steps = (np.ascontiguousarray(x[:, order].T, np.float32) for x in (w, scale))
+    q, errors = np.zeros_like(own), np.zeros_like(own)
+    for start in range(0, len(own), COLUMNS):
+        end = min(start + COLUMNS, len(own))
+        wished = own[start:end] + shares[:start, start:end].T @ errors[:start]
+        for j in range(start, end):
+            wanted = wished[j - start] + shares[start:j, j] @ errors[start:j]
+            q[j] = np.clip(np.rint(wanted / steps[j]), -limit, limit)
+            errors[j] = own[j] - q[j] * steps[j]
+    found = np.empty(w.shape, np.float32)
+    found[:, order] = q.T
+    return found
