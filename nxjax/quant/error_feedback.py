@@ -49,10 +49,22 @@ def searched(w: NDArray, scale: NDArray, places: NDArray, squares: NDArray, limi
     return best.reshape(scale.shape)
 
 
-def feedback(h: NDArray, damping: float = DAMPING) -> Feedback:
-    """What `fed_back` needs of ``h`` [k, k]; ``damping``: the share of its diagonal's mean that is added to it."""
+def feedback(h: NDArray, samples: int | None = None, damping: float = DAMPING) -> Feedback:
+    """What `fed_back` needs of ``h``.
+
+    Args:
+        h: [k, k].
+        samples: how many rows of operands ``h`` is the sum of. Of few rows, correlations are chance in part: all
+            shrink by the share of their squares that is (Schaefer and Strimmer 2005, for normal rows of mean 0).
+        damping: share of the mean of the diagonal that is added to it.
+    """
     h = h.astype(np.float64)
-    diagonal = np.diag(h)
+    diagonal = np.diag(h).copy()
+    if samples:
+        size = np.sqrt(np.maximum(diagonal, 1e-300))
+        square, pairs = float(np.sum((h / size / size[:, None]) ** 2)) - len(h), len(h) ** 2 - len(h)
+        h *= 1 - min((pairs + square) / samples / max(square, 1e-300), 1.0)
+        h[np.diag_indices(len(h))] = diagonal
     order = np.argsort(diagonal, kind="stable")
     h = h[np.ix_(order, order)]
     h[np.diag_indices(len(h))] += damping * max(float(np.mean(diagonal)), 1e-30)

@@ -165,7 +165,11 @@ class Weighted(Storing):
         summed = self.summed()
         axes = summed if self.per_channel else tuple(range(w.ndim))
         group = None if self.scheme.integer else self.scheme.group
-        return weight_scale(w, axes, self.scheme.weights, group, summed)
+        return weight_scale(w, axes, self.scheme.weights, group, self.grouped())
+
+    def grouped(self) -> Axes:
+        """The dimensions of the weights that are summed over, first the one that is cut into groups."""
+        return self.summed()
 
     @property
     @abstractmethod
@@ -263,7 +267,11 @@ class QuantConv(Weighted):
         return (self.product.params["dimension_numbers"].rhs_spec[0],)
 
     def summed(self) -> Axes:
-        return tuple(sorted(self.product.params["dimension_numbers"].rhs_spec[1:]))
+        return tuple(sorted(self.grouped()))
+
+    def grouped(self) -> Axes:
+        # Input channels, whatever the layout.
+        return self.product.params["dimension_numbers"].rhs_spec[1:]
 
 
 @final

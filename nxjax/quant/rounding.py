@@ -56,7 +56,9 @@ def gptq(
     >>> gptq(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))])
     {'w': QArray(i4[2,2], 1x2 scales)}
     """
-    return _rounded(fun, data, policy, params, lambda w, s, h, limit: fed_back(w, s, feedback(h, damping), limit))
+    return _rounded(
+        fun, data, policy, params, lambda w, s, h, limit: fed_back(w, s, feedback(h, damping=damping), limit)
+    )
 
 
 def adaround(

@@ -135,8 +135,18 @@ def match_lookup(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | 
     return TableLookup((e,), (), e.outputs[0], scheme, w, indices)
 
 
+def grouping(size: int, group: int) -> int:
+    """How many groups of equal length ``size`` weights are: of at most ``group``, and more than half as many; or 1.
+
+    >>> grouping(96, 32), grouping(80, 32), grouping(37, 32)
+    (3, 4, 1)
+    """
+    lengths = (n for n in range(group, group // 2, -1) if size % n == 0)
+    return size // next(lengths, size or 1) if size > group else 1
+
+
 def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: Axes) -> Array:
-    """``max |w| / limit`` over ``axes``, of w's rank; the first of ``summed`` in groups of ``group`` if they divide it.
+    """``max |w| / limit`` over ``axes``, of w's rank; the first of ``summed`` in groups of ``group``, see `grouping`.
 
     No derivative passes: the scale follows the weights. A product with the reciprocal, so that compilers that rewrite
     divisions by constants give the same bits.
@@ -145,9 +155,10 @@ def weight_scale(w: Array, axes: Axes, dtype: DType, group: int | None, summed: 
     size = abs(w)
     limit = symmetric_limit(dtype)
     first = summed[0] if summed else None
-    if group and first is not None and first in axes and w.shape[first] > group and w.shape[first] % group == 0:
-        n = w.shape[first] // group
-        split = (*w.shape[:first], n, group, *w.shape[first + 1 :])
+    n = grouping(w.shape[first], group) if group and first is not None and first in axes else 1
+    if n > 1:
+        assert first is not None
+        split = (*w.shape[:first], n, w.shape[first] // n, *w.shape[first + 1 :])
         others = tuple(a + (a > first) for a in axes if a != first)
         top = reduce_max(reshape(size, shape=split), axes=(*others, first + 1))
         kept = tuple(n if a == first else 1 if a in axes else k for a, k in enumerate(w.shape))

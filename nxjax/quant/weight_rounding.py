@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.ops.base import constant
 from nxjax.ops.dot import dot_general
 from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.quant_traced import symmetric_limit
@@ -67,20 +68,20 @@ def found(
             walk, alike = walked(args)
             return {name: alike[name][0].folded_weights(walk) for name in names}
 
-        def squares(*args: Any, names: Sequence[str] = names) -> list[Array]:
+        def squares(*args: Any, names: Sequence[str] = names) -> list[tuple[Array, Array]]:
             walk, alike = walked(args)
-            made: dict[Any, Array] = {}
+            made: dict[Any, tuple[Array, Array]] = {}
             for name in names:
                 for group in alike[name]:
                     if _operand(group) not in made:
                         made[_operand(group)] = _square(group, walk.value(group.activations[0]), most)
             return list(made.values())
 
-        totals: list[Any] = []
+        totals: list[tuple[Any, int]] = []
         run = jit(squares)
         for args in batches:
-            hs = [np.asarray(h) for h in run(*args)]
-            totals = [total + h for total, h in zip(totals, hs, strict=True)] if totals else hs
+            hs = [(np.asarray(h), int(n)) for h, n in run(*args)]
+            totals = [(a + h, m + n) for (a, m), (h, n) in zip(totals, hs, strict=True)] if totals else hs
         operands = dict.fromkeys(_operand(group) for name in names for group in every[name])
         square = dict(zip(operands, totals, strict=True))
         backs: dict[Any, list[Feedback] | None] = {}
@@ -88,12 +89,13 @@ def found(
             groups = every[name]
             keys = tuple(map(_operand, groups))
             # One whose operands are larger is no more important than the others.
-            h: NDArray = np.sum([square[key] / max(_size(square[key]), 1e-30) for key in keys], axis=0)
+            h = sum(square[key][0] / max(_size(square[key][0]), 1e-30) for key in keys)
+            samples = sum(square[key][1] for key in keys)
             if not (np.isfinite(w).all() and np.isfinite(h).all()):
                 # What uses them says so.
                 continue
             if keys not in backs:
-                backs[keys] = list(map(feedback, h)) if h.ndim == 3 else None
+                backs[keys] = [feedback(each, samples) for each in h] if h.ndim == 3 else None
             shares, steps = _rounded(groups[0], np.asarray(w), h, backs[keys])
             for group in groups:
                 corrections[plan.layer(group) + SHARES] = shares
@@ -171,12 +173,13 @@ def _operand(group: Weighted) -> Any:
     return (x, group.input_axes(), group.shared()[0]) if isinstance(group, Dot) else (x, group)
 
 
-def _square(group: Weighted, x: Array, most: int) -> Array:
-    """X^T X of each group; of a deep product the diagonal."""
+def _square(group: Weighted, x: Array, most: int) -> tuple[Array, Array]:
+    """X^T X of each group, of a deep product the diagonal; and how many rows X has."""
     r = rows(group, x, most)
+    count = constant(r.shape[1], dtypes.int32)
     if r.shape[2] > DEEPEST:
-        return (r * r).sum(1)
-    return dot_general(r, r, dimension_numbers=(((1,), (1,)), ((0,), (0,))))
+        return (r * r).sum(1), count
+    return dot_general(r, r, dimension_numbers=(((1,), (1,)), ((0,), (0,)))), count
 
 
 def _size(h: NDArray) -> float:
