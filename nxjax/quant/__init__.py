@@ -5,7 +5,8 @@ the groups of `products`, `pointwise` and `weight_groups`. `walk` interprets the
 statistics of the values to a program. `planned` combines these for functions of pytrees.
 
 For users: `function` has `quantize`, `calibration` and `observers` find ranges, `comparison` and `mixed` measure
-layers, `weights` and `rounding` improve weights (using `layers`), `qarray` and `files` store them.
+layers, `weights` and `rounding` improve weights (using `layers`), `learned` trains ranges, `qarray` and `files` store
+them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ _FILES = {
     "nxjax.quant.smoothing": "smoothed",
     "nxjax.quant.weights": "equalize correct_bias smooth",
     "nxjax.quant.rounding": "gptq adaround",
+    "nxjax.quant.learned": "lsq",
     "nxjax.quant.mixed": "sensitivity mixed_precision",
     "nxjax.quant.scheme": "Scheme Layered PRESETS",
     "nxjax.quant.qarray": "QArray",

@@ -30,7 +30,7 @@ class Rounding(NamedTuple):
     """Weights in the product's layout: shares of their usual scales, and what is added to the nearest whole numbers."""
 
     shares: Array
-    steps: Array
+    steps: Array | None
 
 
 class Values(Protocol):

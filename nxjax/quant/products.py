@@ -112,6 +112,10 @@ class Weighted(Storing):
         """The weights with all steps in them, before they are stored."""
         return self._folded(values, values.value(self.weight), self._shape)[0]
 
+    def in_float(self, values: Values, x: Array, w: Array) -> Array:
+        """The group's result for its operand ``x`` and weights ``w`` with all steps in them."""
+        return self._finished(self.plain(x, w), self._folded(values, w, self._shape)[1])
+
     def mean_error(self, values: Values, x: Array, exact: Values) -> tuple[Array, Array]:
         """How much the product of stored weights is above the float one, per channel: the mean, its squared error.
 

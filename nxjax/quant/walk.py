@@ -344,7 +344,7 @@ class Quantizer(Walker):
 def rounding_of(corrections: Corrections, layer: str) -> Rounding | None:
     """How ``corrections`` store the weights of a layer."""
     shares, steps = corrections.get(layer + SHARES), corrections.get(layer + STEPS)
-    return None if shares is None or steps is None else Rounding(as_value(shares), as_value(steps))
+    return None if shares is None else Rounding(as_value(shares), None if steps is None else as_value(steps))
 
 
 def named_results(program: Program) -> dict[Var, Grid]:

@@ -70,10 +70,12 @@ class Storing(FusedGroup):
     def _rounded(self, values: Values, w: Array) -> tuple[Array, Array]:
         found = values.rounding(self)
         scale = self._scale(w)
-        if found is None or found.steps.shape != w.shape or found.shares.shape != scale.shape:
+        if found is None or found.shares.shape != scale.shape:
             return w, scale
         assert self.scheme.weights is not None
         scale = mul(scale, found.shares)
+        if found.steps is None or found.steps.shape != w.shape:
+            return w, scale
         limit, full = symmetric_limit(self.scheme.weights), broadcast_blocks(scale, w.shape)
         nearest = clipped(round(quotient(w, full), rounding_method=TO_NEAREST_EVEN), -limit, limit)
         moved = mul(add(nearest, cast(found.steps, dtypes.float32)), full)

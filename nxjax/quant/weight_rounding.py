@@ -89,7 +89,7 @@ def found(
             groups = every[name]
             keys = tuple(map(_operand, groups))
             # One whose operands are larger is no more important than the others.
-            h = sum(square[key][0] / max(_size(square[key][0]), 1e-30) for key in keys)
+            h = np.stack([square[key][0] / max(_size(square[key][0]), 1e-30) for key in keys]).sum(0)
             samples = sum(square[key][1] for key in keys)
             if not (np.isfinite(w).all() and np.isfinite(h).all()):
                 # What uses them says so.
