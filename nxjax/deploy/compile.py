@@ -16,6 +16,7 @@ from nxjax.deploy.shardings import input_names, output_names, spread
 from nxjax.deploy.trace import IO, BoundFunction, CallSignature, Positions, Subject, is_leaf
 from nxjax.display.progress import Phases
 from nxjax.errors import LoweringError, MemoryLimitError, ParameterError, PlacementError, UnsupportedOpsError
+from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.lower import UNROLL, refusals
 from nxjax.lower.placement import Cost, Placement
 from nxjax.quant.function import Quantized
@@ -198,6 +199,8 @@ def finished(
     if strict and not target.host:
         _check_strict(target, build.placements)
     _name(build, signature)
+    if isinstance(subject.form, NpuGraph):
+        build.notes.extend(n for n in subject.form.notes if n not in build.notes)
     artifact = Artifact(target.name, signature, subject, build, _report(target, build))
     if verify and build.runner is not None and signature.inputs is not None:
         phase("verifying")

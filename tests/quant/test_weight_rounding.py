@@ -136,3 +136,33 @@ def test_no_rows_and_zeros():
     for x in (np.zeros((0, 8), np.float32), np.zeros((4, 8), np.float32)):
         y = nx.quantize(f, FOUR, calibrate=[(p, x)])(p, normal(4, 8))
         assert np.isfinite(np.asarray(y)).all()
+
+
+@pytest.mark.parametrize(("numbers", "shape", "scales"), [
+    (("NHWC", "HWIO", "NHWC"), (3, 3, 64, 8), (1, 1, 2, 8)),
+    (("NHWC", "OHWI", "NHWC"), (8, 3, 3, 64), (8, 1, 1, 2)),
+    (("NHWC", "OIHW", "NHWC"), (8, 64, 3, 3), (8, 2, 1, 1)),
+])  # fmt: skip
+def test_groups_of_convolutions_are_input_channels(numbers: Any, shape: Any, scales: Any):
+    p, x = {"w": normal(*shape)}, normal(1, 5, 5, 64)
+    q = nx.quantize(lambda p, x: conv(x, p["w"], numbers), FOUR)
+    assert q.quantize_params(p, x)["w"].scale.shape == scales
+
+
+def test_groups_of_equal_length():
+    p, x = {"w": normal(80, 8)}, normal(3, 80)
+    q = nx.quantize(lambda p, x: x @ p["w"], FOUR)
+    assert q.quantize_params(p, x)["w"].scale.shape == (4, 8)
+    np.testing.assert_allclose(q(q.quantize_params(p, x), x), q(p, x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["tflite", "onnx"])
+def test_a_file_without_groups_says_so(target: str):
+    w, x = normal(64, 8), correlated(5)
+    f = lambda x: x @ w
+    said = "weights with scales for groups are stored in float32"
+    grouped = nx.compile(nx.quantize(f, FOUR, calibrate=[x]), target=target)(x)
+    assert any(said in note for note in grouped.notes) and grouped.deviation.sqnr > 80
+    channels = nx.quant.Scheme(activations=None, weights="int4", dense_per_channel=True)
+    one = nx.compile(nx.quantize(f, channels, calibrate=[x]), target=target)(x)
+    assert not any(said in note for note in one.notes) and one.deviation.sqnr > 80

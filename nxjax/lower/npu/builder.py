@@ -159,6 +159,8 @@ class GraphBuilder:
         self.source: Source | None = None
         self.scope = ""
         self.roundings: set[Rounding] = set()
+        # Each once, in order.
+        self.notes: dict[str, None] = {}
         self._constants: dict[tuple[int, Grid | None, Shape], tuple[NDArray, Tensor]] = {}
         self._snapped: dict[tuple[Tensor, Grid | None], LogicalTensor] = {}
 
@@ -386,6 +388,7 @@ class GraphBuilder:
         The others are its inputs, in order, off their grids and with all their elements, as `taken` gives them.
         """
         inner = GraphBuilder(self.rules, self.unroll, recurrent=self.recurrent)
+        inner.notes = self.notes
         inner.source, inner.scope, inner.roundings = self.source, self.scope, self.roundings
         inputs, values = list[Tensor](), list[LogicalTensor]()
         for x in args:

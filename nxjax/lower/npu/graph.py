@@ -114,13 +114,17 @@ class Node:
 @final
 @dataclass(eq=False)
 class NpuGraph:
-    """Nodes in an order in which every tensor is made before it is used."""
+    """Nodes in an order in which every tensor is made before it is used.
+
+    ``notes`` are what a user should know of how the program became this graph.
+    """
 
     name: str
     inputs: list[Tensor]
     outputs: list[Tensor]
     nodes: list[Node]
     rounding: Rounding = "double"
+    notes: list[str] = field(default_factory=list[str])
 
     def constants(self) -> list[Tensor]:
         """Every constant, once, in order of use."""

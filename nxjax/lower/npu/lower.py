@@ -94,7 +94,9 @@ def lower(
     graph, refused = _raw(program, name or program.name or "graph", rounding, unroll, format, recurrent)
     if refused:
         raise _error(refused)
-    return simplified(graph, io, format)
+    found = simplified(graph, io, format)
+    found.notes[:] = graph.notes
+    return found
 
 
 def refusals(
@@ -171,7 +173,7 @@ def _raw(
             fix="quantize the whole function with one rounding",
         )
     found_rounding: Rounding = next(iter(b.roundings)) if b.roundings else rounding
-    return NpuGraph(name, inputs, outputs, b.nodes, found_rounding), refused
+    return NpuGraph(name, inputs, outputs, b.nodes, found_rounding, list(b.notes)), refused
 
 
 def _error(rows: Sequence[RefusedEquation]) -> UnsupportedOpsError:

@@ -37,6 +37,11 @@ NODES: Final = frozenset(
         "square", "sin", "cos", "floor", "ceil", "round", "sign", "erf",
     )
 )  # fmt: skip
+# What is said of weights with a scale for each of several groups in a channel.
+IN_FLOAT: Final = (
+    "weights with scales for groups are stored in float32, on the same grids: tensors have a scale per channel at "
+    "most; to store them in few bits, quantize with a Scheme whose group is None"
+)
 # A product with weights of its own for every element of a batch is written as so many layers at most.
 LAYERS: Final = 64
 
@@ -264,6 +269,8 @@ def _weight(
     busy = [i for i, n in enumerate(scales.shape) if n > 1]
     blocks = len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy)
     if blocks or dtype not in (dtypes.int4, dtypes.int8):
+        if blocks:
+            b.notes[IN_FLOAT] = None
         return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
     stored = weight_integers(floats, scales, dtype)
     return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
