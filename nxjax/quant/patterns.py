@@ -204,7 +204,7 @@ class _Speller:
     def softplus(self, e: Equation, tables: bool) -> bool:
         """logaddexp(x, 0)"""
         (program,) = e.programs()
-        if not tables or len(e.inputs) != 2 or tuple(inner.op.name for inner in program.equations) != LOGADDEXP:
+        if len(e.inputs) != 2 or tuple(inner.op.name for inner in program.equations) != LOGADDEXP:
             return False
         for x, y in (e.inputs, e.inputs[::-1]):
             if self.view.number(y) == 0 and x.type.shape == e.outputs[0].type.shape:

@@ -5,16 +5,17 @@ Made from types, scopes and the policy alone, so that calibration and quantizati
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError, Source
-from nxjax.ops.arithmetic import Mul, add
-from nxjax.ops.base import Elementwise
+from nxjax.ops.arithmetic import Mul, abs, add, integer_pow, max, min, mul, neg, sub
+from nxjax.ops.base import Elementwise, like
 from nxjax.ops.compare import le
-from nxjax.ops.composite_activation import hard_swish, silu
+from nxjax.ops.composite_activation import elu, hard_swish, silu, softplus
 from nxjax.ops.composite_attention import dot_product_attention
 from nxjax.ops.composite_norm import batch_norm_inference, layer_norm, rms_norm
 from nxjax.ops.composite_softmax import softmax
@@ -22,6 +23,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.cumulative import cumsum
 from nxjax.ops.dot import dot_general
+from nxjax.ops.elementary import exp, expm1, log, log1p
 from nxjax.ops.indexing import gather
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
@@ -263,6 +265,8 @@ class _Planner:
         if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
         program = fuse_patterns(program, weights, self.policy, names)
+        if any(e.op is softplus for e in program.equations):
+            program = _Expanding(program, self.policy, names).program()
         return _alive(program), names
 
     def _group(self, plan: QuantPlan, view: WeightView, e: Equation, wide: bool) -> FusedGroup | None:
@@ -381,17 +385,23 @@ def _in_pieces(e: Equation) -> bool:
     if e.op in PIECES:
         x = e.inputs[0].type
         return x.dtype == dtypes.float32 and 0 < x.shape[e.params["axis"]] <= LONGEST
+    if e.op in WIDE:
+        return e.inputs[0].type.dtype == dtypes.float32 and e.params.get("y", 1) > 0
     return e.op in EXPANDED or e.op.quantized == "expand" or _tabulated(e)
 
 
 def _tabulated(e: Equation) -> bool:
     """Whether an op with pieces is a table all the same, of 8 bits: of 16, no device has one."""
-    return e.op is hard_swish or (isinstance(e.op, CustomOp) and e.op.quantized == "table" and not e.op.numpy)
+    return (
+        e.op is hard_swish
+        or e.op in WIDE
+        or (isinstance(e.op, CustomOp) and e.op.quantized == "table" and not e.op.numpy)
+    )
 
 
 def _pieces(e: Equation, *xs: Array) -> Array:
     """What ``e`` computes, in the ops that integer arithmetic knows."""
-    return PIECES.get(e.op, e.op.expand)(*xs, **e.params)
+    return (PIECES | WIDE).get(e.op, e.op.expand)(*xs, **e.params)
 
 
 def running_sum(x: Array, axis: int, reverse: bool) -> Array:
@@ -407,6 +417,37 @@ def running_sum(x: Array, axis: int, reverse: bool) -> Array:
 
 # What has pieces here that are not its expansion.
 PIECES: Final[dict[Op, Callable[..., Array]]] = {cumsum: running_sum}
+
+
+def _power(x: Array, y: int) -> Array:
+    """By products: the squares of ``x`` that ``y`` is a sum of."""
+    odd, even = None, x
+    while y > 1:
+        odd = odd if y % 2 == 0 else even if odd is None else mul(odd, even)
+        even, y = mul(even, even), y // 2
+    return even if odd is None else mul(odd, even)
+
+
+def _elu(x: Array) -> Array:
+    return add(max(x, like(x, 0)), _expm1(min(x, like(x, 0))))
+
+
+def _expm1(x: Array) -> Array:
+    return sub(exp(x), like(x, 1))
+
+
+def _log1p(x: Array) -> Array:
+    return log(add(x, like(x, 1)))
+
+
+def _softplus(x: Array) -> Array:
+    return add(max(x, like(x, 0)), _log1p(exp(neg(abs(x)))))
+
+
+# Tables of 8 bits, which chips have no kernels of 16 bits for: what such kernels make them of.
+WIDE: Final[dict[Op, Callable[..., Array]]] = {
+    elu: _elu, expm1: _expm1, log1p: _log1p, softplus: _softplus, integer_pow: _power,
+}  # fmt: skip
 
 
 def _computes(program: Program) -> bool:
@@ -480,7 +521,7 @@ class _Sites:
         if v in self.view.results or not self.view.is_float(v) or not readers or v in self.plan.masked:
             return
         ends = [(-math.inf, math.inf) if g is None else self._saturates(g, v) for g in readers]
-        low, high = min(a for a, _ in ends), max(b for _, b in ends)
+        low, high = builtins.min(a for a, _ in ends), builtins.max(b for _, b in ends)
         if low <= high and (low, high) != (-math.inf, math.inf):
             self.plan.bounds[v] = low, high
 
@@ -542,7 +583,7 @@ class _Sites:
         number = self.view.number
         x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
         value = number(factor) or 0.0
-        low = abs(value) >= LARGEST_FACTOR
+        low = builtins.abs(value) >= LARGEST_FACTOR
         while low and isinstance(x, Var):
             self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
             made = self.view.producer.get(x)

@@ -138,12 +138,14 @@ def match_lookup(view: WeightView, e: Equation, scheme: Scheme) -> FusedGroup | 
 
 
 def grouping(size: int, group: int) -> int:
-    """How many groups of equal length ``size`` weights are: of at most ``group``, and more than half as many; or 1.
+    """How many groups ``size`` weights are: of ``group``, or where that does not divide, of half as many; or 1.
 
-    >>> grouping(96, 32), grouping(80, 32), grouping(37, 32)
-    (3, 4, 1)
+    Formats whose groups are powers of two hold both.
+
+    >>> grouping(96, 32), grouping(80, 32), grouping(40, 32)
+    (3, 5, 1)
     """
-    lengths = (n for n in range(group, group // 2, -1) if size % n == 0)
+    lengths = (n for n in (group, group // 2) if n and size % n == 0)
     return size // next(lengths, size or 1) if size > group else 1
 
 

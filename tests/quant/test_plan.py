@@ -191,3 +191,24 @@ def test_masks_on_the_way_into_a_softmax_are_marked():
 def test_nothing_to_quantize(f: Any, said: str):
     with pytest.raises(ParameterError, match=said):
         plan(f)
+
+
+@pytest.mark.parametrize("name", ["elu", "selu", "celu", "softplus", "mish", "expm1", "log1p", "cube", "fifth"])
+def test_functions_without_kernels_of_16_bits_are_their_parts(name: str):
+    functions = {
+        "elu": nx.nn.elu, "selu": nx.nn.selu, "celu": nx.nn.celu, "softplus": nx.nn.softplus, "expm1": jnp.expm1,
+        "mish": lambda x: x * jnp.tanh(nx.nn.softplus(x)), "log1p": lambda x: jnp.log1p(abs(x)),
+        "cube": lambda x: x**3, "fifth": lambda x: x**5,
+    }  # fmt: skip
+    f = functions[name]
+    x = np.random.default_rng(0).standard_normal((50, 8)).astype(np.float32)
+    q = nx.quantize(f, "int16x8", calibrate=[(x,)])
+    assert not q.plan(q.traced(x)).left
+    y, quantized = np.asarray(f(x), np.float64), np.asarray(q(x), np.float64)
+    # The 16-bit exponential of TFLite interpolates between 513 values.
+    assert 10 * np.log10((y**2).sum() / ((y - quantized) ** 2).sum()) > 50
+    np.testing.assert_array_equal(np.asarray(nx.jit(q)(x)), np.asarray(q(x)))
+    # Tables of 8 bits stay whole.
+    eight = nx.quantize(f, "int8", calibrate=[(x,)])
+    tables = {g.equations[0].op.name for g in eight.plan(eight.traced(x)).groups()}
+    assert "exp" not in tables and "log" not in tables

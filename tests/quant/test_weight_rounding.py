@@ -152,7 +152,7 @@ def test_groups_of_convolutions_are_input_channels(numbers: Any, shape: Any, sca
 def test_groups_of_equal_length():
     p, x = {"w": normal(80, 8)}, normal(3, 80)
     q = nx.quantize(lambda p, x: x @ p["w"], FOUR)
-    assert q.quantize_params(p, x)["w"].scale.shape == (4, 8)
+    assert q.quantize_params(p, x)["w"].scale.shape == (5, 8)
     np.testing.assert_allclose(q(q.quantize_params(p, x), x), q(p, x), rtol=1e-5, atol=1e-5)
 
 
