@@ -265,7 +265,7 @@ class _Planner:
         if any(map(_in_pieces, program.equations)):
             program = _Expanding(program, self.policy, names).program()
         program = fuse_patterns(program, weights, self.policy, names)
-        if any(e.op is softplus for e in program.equations):
+        if any(e.op in WIDE for e in program.equations):
             program = _Expanding(program, self.policy, names).program()
         return _alive(program), names
 
