@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +26,9 @@ POLICIES: Final = ("int8-weights", "int4-weights")
 
 
 @entry
-def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-weights") -> Params:
+def quantize_weights(
+    params: Params, config: DecoderConfig, policy: Any = "int8-weights", *, calibrate: Iterable[Any] | None = None
+) -> Params:
     """Parameters with every product's weights, and the embeddings, as `QArray`s; norms stay float.
 
     Args:
@@ -33,6 +36,8 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
         config: sizes.
         policy: "int8-weights" (a scale per column), "int4-weights" (a scale per 32 weights of a column), or another
             policy of `nx.quantize` that keeps activations float.
+        calibrate: batches of tokens, int [batch, t] or [t]: weights of 4 bits are rounded so that products on these
+            texts are best, by error feedback (GPTQ).
 
     Raises:
         ParameterError: a policy that quantizes activations.
@@ -47,7 +52,8 @@ def quantize_weights(params: Params, config: DecoderConfig, policy: Any = "int8-
     if (isinstance(policy, str) and policy not in POLICIES) or getattr(policy, "activations", None) is not None:
         raise ParameterError("quantize_weights: activations stay float", got=policy, expected=" or ".join(POLICIES))
     few = np.zeros((1, 2), np.int32)
-    return quant.quantize(lambda p, t: forward(p, t, config), policy).quantize_params(params, few)
+    texts = None if calibrate is None else [(params, np.asarray(tokens, np.int32)) for tokens in calibrate]
+    return quant.quantize(lambda p, t: forward(p, t, config), policy, calibrate=texts).quantize_params(params, few)
 
 
 @entry

@@ -1,5 +1,8 @@
 """The decoder: its formulas in NumPy, steps with a cache against the whole sequence, weights in few bits."""
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -290,3 +293,21 @@ def test_weights_with_a_scale_for_several_rows_or_columns(params, config):
                             is_leaf=lambda w: isinstance(w, nx.quant.QArray))  # fmt: skip
         for t in (tokens, tokens[:1, :1]):
             np.testing.assert_allclose(forward(few, t, config), forward(plain, t, config), rtol=2e-4, atol=2e-4)
+
+
+def test_weights_of_4_bits_are_better_with_texts():
+    """A small decoder with trained weights: text that calibration has not seen."""
+    data = Path(__file__).parents[2] / "docs" / "notebooks" / "data"
+    stored, config, words = generation.load(data / "sonnets_decoder")
+    params = nx.tree.map(lambda x: x.astype("float32"), stored)
+    tokens = np.asarray(words.encode((data / "sonnets.txt").read_text()[:12000]))
+    rows = tokens[: len(tokens) // 64 * 64].reshape(-1, 64)
+    texts, unseen = [rows[i : i + 8] for i in range(0, 40, 8)], rows[40:56]
+    run = nx.jit(lambda p: generation.forward(p, unseen, config))
+    exact = np.asarray(run(params), np.float64)
+
+    def noise(**how: Any) -> float:
+        few = generation.quantize_weights(params, config, "int4-weights", **how)
+        return float(((np.asarray(run(few), np.float64) - exact) ** 2).sum())
+
+    assert noise(calibrate=texts) < 0.9 * noise()
