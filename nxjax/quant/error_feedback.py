@@ -17,6 +17,8 @@ SHARES: Final = np.linspace(1.0, 0.6, 9, dtype=np.float32)
 COLUMNS: Final = 128
 # Share of the mean of H's diagonal that is added to it.
 DAMPING: Final = 0.01
+# How many rows of average operands are as good as what is known of operands without data.
+PRIOR: Final = 16
 
 
 class Feedback(NamedTuple):
@@ -49,25 +51,36 @@ def searched(w: NDArray, scale: NDArray, places: NDArray, squares: NDArray, limi
     return best.reshape(scale.shape)
 
 
-def feedback(h: NDArray, samples: int | None = None, damping: float = DAMPING) -> Feedback:
+def damped(squares: NDArray, samples: int | None, damping: float = DAMPING) -> NDArray:
+    """``squares`` of operands and a share of their mean: ``damping``, of few ``samples`` as much as `PRIOR` more have.
+
+    An operand that was 0 in all of a few rows is not always 0.
+    """
+    share = damping if not samples else max(damping, PRIOR / samples)
+    return squares + share * np.maximum(squares.mean(-1, keepdims=True), 1e-30)
+
+
+def feedback(h: NDArray, samples: int | None = None, damping: float = DAMPING, share: float = 1.0) -> Feedback:
     """What `fed_back` needs of ``h``.
 
     Args:
         h: [k, k].
         samples: how many rows of operands ``h`` is the sum of. Of few rows, correlations are chance in part: all
             shrink by the share of their squares that is (Schaefer and Strimmer 2005, for normal rows of mean 0).
-        damping: share of the mean of the diagonal that is added to it.
+        damping: share of the mean of the diagonal that is added to it; see `damped`.
+        share: of the correlations that is taken.
     """
     h = h.astype(np.float64)
     diagonal = np.diag(h).copy()
+    order = np.argsort(diagonal, kind="stable")
+    if not share:
+        return Feedback(order[::-1], np.eye(len(h), dtype=np.float32))
     if samples:
         size = np.sqrt(np.maximum(diagonal, 1e-300))
         square, pairs = float(np.sum((h / size / size[:, None]) ** 2)) - len(h), len(h) ** 2 - len(h)
-        h *= 1 - min((pairs + square) / samples / max(square, 1e-300), 1.0)
-        h[np.diag_indices(len(h))] = diagonal
-    order = np.argsort(diagonal, kind="stable")
-    h = h[np.ix_(order, order)]
-    h[np.diag_indices(len(h))] += damping * max(float(np.mean(diagonal)), 1e-30)
+        share *= 1 - min((pairs + square) / samples / max(square, 1e-300), 1.0)
+    h = share * h[np.ix_(order, order)]
+    h[np.diag_indices(len(h))] = damped(diagonal, samples, damping)[order]
     # Last column first: of the reversed matrix the usual factor.
     factor = np.linalg.cholesky(h)[::-1, ::-1]
     return Feedback(order[::-1], (factor / np.diag(factor)).astype(np.float32))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from nxjax.ops.base import constant
 from nxjax.ops.dot import dot_general
 from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.quant_traced import symmetric_limit
-from nxjax.quant.error_feedback import Feedback, fed_back, feedback, searched
+from nxjax.quant.error_feedback import Feedback, damped, fed_back, feedback, searched
 from nxjax.quant.matrices import from_matrices, matrices, rows
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
@@ -35,6 +35,10 @@ LEAST: Final = 256
 DEEPEST: Final = 8192
 # So many numbers of all products' squares are held at a time.
 HELD: Final = 1 << 26
+LIMIT: Final = symmetric_limit(dtypes.int4)
+# Shares of the correlations of operands that are tried, on so many output channels; 0 is rounding to the nearest.
+TRIED: Final = (1.0, 0.5, 0.0)
+OUTPUTS: Final = 32
 # What only arranges weights anew.
 _ARRANGING: Final = frozenset(("transpose", "reshape"))
 
@@ -48,7 +52,8 @@ def found(
     """Corrections of all weights that ``policy`` stores as int4; nothing for those of inner programs.
 
     Scales are searched (`searched`), and each column's error is fed back to those that follow (`fed_back`), with the
-    float operands of the products in ``batches``. Products with the same weights store them in the same way.
+    float operands of the products in ``batches``; where what half of the batches say does not help the other half, not
+    at all. Products with the same weights store them in the same way.
     """
     most = max(SAMPLES // len(batches), LEAST)
 
@@ -77,30 +82,53 @@ def found(
                         made[_operand(group)] = _square(group, walk.value(group.activations[0]), most)
             return list(made.values())
 
-        totals: list[tuple[Any, int]] = []
+        operands = list(dict.fromkeys(_operand(group) for name in names for group in every[name]))
+        # Of every other batch, so that what is made of one half can be tried on the other.
+        halves: tuple[dict[Any, _Squares], dict[Any, _Squares]] = {}, {}
         run = jit(squares)
-        for args in batches:
-            hs = [(np.asarray(h), int(n)) for h, n in run(*args)]
-            totals = [(a + h, m + n) for (a, m), (h, n) in zip(totals, hs, strict=True)] if totals else hs
-        operands = dict.fromkeys(_operand(group) for name in names for group in every[name])
-        square = dict(zip(operands, totals, strict=True))
+        for i, args in enumerate(batches):
+            for key, (h, n) in zip(operands, run(*args), strict=True):
+                more = _Squares(np.asarray(h), int(n))
+                halves[i % 2][key] = halves[i % 2][key].plus(more) if key in halves[i % 2] else more
         backs: dict[Any, list[Feedback] | None] = {}
         for name, w in jit(weights)(*batches[0]).items():
             groups = every[name]
             keys = tuple(map(_operand, groups))
-            # One whose operands are larger is no more important than the others.
-            h = np.stack([square[key][0] / max(_size(square[key][0]), 1e-30) for key in keys]).sum(0)
-            samples = sum(square[key][1] for key in keys)
-            if not (np.isfinite(w).all() and np.isfinite(h).all()):
+            parts = [_together([half[key] for key in keys]) for half in halves if half]
+            total = parts[0].plus(parts[1]) if len(parts) > 1 else parts[0]
+            if not (np.isfinite(w).all() and np.isfinite(total.h).all()):
                 # What uses them says so.
                 continue
+            shares, full, m = _scaled(groups[0], np.asarray(w), total)
             if keys not in backs:
-                backs[keys] = [feedback(each, samples) for each in h] if h.ndim == 3 else None
-            shares, steps = _rounded(groups[0], np.asarray(w), h, backs[keys])
+                backs[keys] = None if total.h.ndim == 2 else _backs(m, full, total, parts)
             for group in groups:
                 corrections[plan.layer(group) + SHARES] = shares
-                corrections[plan.layer(group) + STEPS] = steps
+                corrections[plan.layer(group) + STEPS] = _steps(groups[0], np.asarray(w), m, full, backs[keys])
     return corrections
+
+
+class _Squares(NamedTuple):
+    """X^T X of each group, of a deep product the diagonal, and how many rows X has."""
+
+    h: NDArray
+    samples: int
+
+    def plus(self, other: _Squares) -> _Squares:
+        return _Squares(self.h + other.h, self.samples + other.samples)
+
+    def diagonal(self) -> NDArray:
+        """With what few samples cannot say."""
+        return damped(self.h if self.h.ndim == 2 else np.diagonal(self.h, axis1=1, axis2=2), self.samples)
+
+
+def _together(parts: Sequence[_Squares]) -> _Squares:
+    """Of products with the same weights: one whose operands are larger is no more important than the others."""
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [float(np.mean(p.h if p.h.ndim == 2 else np.diagonal(p.h, axis1=1, axis2=2))) for p in parts]
+    even = [p.h * np.float32(p.samples / max(size, 1e-30)) for p, size in zip(parts, sizes, strict=True)]
+    return _Squares(np.sum(even, 0), sum(p.samples for p in parts))
 
 
 def products(plan: QuantPlan) -> dict[str, list[Weighted]]:
@@ -182,22 +210,40 @@ def _square(group: Weighted, x: Array, most: int) -> tuple[Array, Array]:
     return dot_general(r, r, dimension_numbers=(((1,), (1,)), ((0,), (0,)))), count
 
 
-def _size(h: NDArray) -> float:
-    """The mean square of all operands, but for their number."""
-    return float(np.mean(h if h.ndim == 2 else np.diagonal(h, axis1=1, axis2=2)))
-
-
-def _rounded(group: Weighted, w: NDArray, h: NDArray, backs: Sequence[Feedback] | None) -> tuple[NDArray, NDArray]:
-    """Shares of the scales, and steps from the nearest."""
-    limit = symmetric_limit(dtypes.int4)
+def _scaled(group: Weighted, w: NDArray, squares: _Squares) -> tuple[NDArray, NDArray, NDArray]:
+    """Shares of the scales; the scales of all weights, and the weights, as `matrices` has them."""
     plain = group.plain_scale(w)
     places = matrices(group, blocks(np.arange(plain.size).reshape(plain.shape), w.shape))
     m = matrices(group, w)
-    squares = h if backs is None else np.diagonal(h, axis1=1, axis2=2)
-    shares = searched(m, plain, places, squares[:, None], limit)
-    full = (plain * shares).reshape(-1)[places]
-    nearest = q = np.clip(np.rint(m / full), -limit, limit)
+    shares = searched(m, plain, places, squares.diagonal()[:, None], LIMIT)
+    return shares, (plain * shares).reshape(-1)[places], m
+
+
+def _backs(m: NDArray, full: NDArray, total: _Squares, parts: Sequence[_Squares]) -> list[Feedback]:
+    """How errors are fed back in each group: by the share of their correlations that is best where it is tried.
+
+    Of `OUTPUTS` channels, what one half of the batches says is tried on the other half.
+    """
+    share = 1.0
+    if len(parts) > 1:
+        some = slice(None, None, -(-m.shape[1] // OUTPUTS))
+        tried = [(m[:, some], full[:, some], *halves) for halves in (parts, parts[::-1])]
+        share = min(TRIED, key=lambda share: sum(_lost(share, *each) for each in tried))
+    return [feedback(h, total.samples, share=share) for h in total.h]
+
+
+def _lost(share: float, m: NDArray, full: NDArray, seen: _Squares, unseen: _Squares) -> float:
+    """The squared error on ``unseen`` operands of what ``seen`` ones made of weights."""
+    lost = 0.0
+    for w, scale, h, other in zip(m, full, seen.h, unseen.h, strict=True):
+        error = fed_back(w, scale, feedback(h, seen.samples, share=share), LIMIT) * scale - w
+        lost += float(np.sum((error @ other) * error))
+    return lost
+
+
+def _steps(group: Weighted, w: NDArray, m: NDArray, full: NDArray, backs: Sequence[Feedback] | None) -> NDArray:
+    """How far the stored numbers lie from the nearest."""
+    nearest = q = np.clip(np.rint(m / full), -LIMIT, LIMIT)
     if backs is not None:
-        q = np.stack([fed_back(*each, limit) for each in zip(m, full, backs, strict=True)])
-    steps = from_matrices(group, q - nearest, w.shape).astype(np.int8)
-    return shares, np.ascontiguousarray(steps)
+        q = np.stack([fed_back(*each, LIMIT) for each in zip(m, full, backs, strict=True)])
+    return np.ascontiguousarray(from_matrices(group, q - nearest, w.shape).astype(np.int8))
