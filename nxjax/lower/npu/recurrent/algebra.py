@@ -7,6 +7,7 @@ parts of the state or of what a step reads, matrix products of values with const
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -132,7 +133,8 @@ class Algebra:
         return {(self.function(LOGISTIC, self.scaled(found[0].inner, 2)),): np.ones(width)}
 
     def _atom(self, kind: str, place: int, columns: NDArray, inner: Segment | None) -> Atom:
-        key = kind, place, columns.shape, columns.tobytes(), id(inner)
+        content = hashlib.blake2b(np.ascontiguousarray(columns).tobytes(), digest_size=16).digest()
+        key = kind, place, columns.shape, content, id(inner)
         return self._atoms.setdefault(key, Atom(len(self._atoms), kind, place, columns, inner))
 
     def single(self, atom: Atom) -> Segment:

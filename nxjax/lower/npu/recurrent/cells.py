@@ -214,8 +214,7 @@ class _Finder:
             (a,) = m
             if a.kind == "state" and a.place != h:
                 return False
-            wide = np.zeros((gate.width, self._width(a, h)))
-            np.add.at(wide.T, a.columns, (matrix * scale).T)
+            wide = _spread(matrix * scale, a.columns, self._width(a, h))
             if a.kind == "row":
                 _put(gate, a.place, wide)
             else:
@@ -225,6 +224,15 @@ class _Finder:
     def _width(self, a: Atom, h: int) -> int:
         """Features of what an atom is a part of."""
         return self.states[h].width if a.kind == "state" else self.algebra.widths[a.place]
+
+
+def _spread(matrix: NDArray, columns: NDArray, width: int) -> NDArray:
+    """The matrix of ``width`` features of which ``matrix`` takes some."""
+    if np.array_equal(columns, np.arange(width)):
+        return matrix
+    wide = np.zeros((len(matrix), width))
+    np.add.at(wide.T, columns, matrix.T)
+    return wide
 
 
 def _put(gate: Gate, source: int, matrix: NDArray) -> bool:
