@@ -227,8 +227,7 @@ def _backs(m: NDArray, full: NDArray, total: _Squares, parts: Sequence[_Squares]
     share = 1.0
     if len(parts) > 1:
         some = slice(None, None, -(-m.shape[1] // OUTPUTS))
-        tried = [(m[:, some], full[:, some], *halves) for halves in (parts, parts[::-1])]
-        share = min(TRIED, key=lambda share: sum(_lost(share, *each) for each in tried))
+        share = min(TRIED, key=lambda share: _lost(share, m[:, some], full[:, some], *parts))
     return [feedback(h, total.samples, share=share) for h in total.h]
 
 
