@@ -7,7 +7,7 @@ stay in the file until something reads them. Knows the protocol buffers of the `
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, final
@@ -21,9 +21,10 @@ from nxjax.trace import dtypes
 
 NDArray = np.ndarray[Any, Any]
 
-# How deep graphs may lie in one another, and how many elements a tensor without stored bytes may have.
+# How deep graphs may lie in one another, how many elements sparse tensors may have that no file stores, and axes.
 DEPTH: Final = 32
-_UNSTORED: Final = 1 << 28
+_UNSTORED: Final = 1 << 26
+_RANK: Final = 64
 _STANDARD: Final = ("", "ai.onnx")
 
 
@@ -189,6 +190,7 @@ class ModelReader:
         self._elements = elements or {}
         self.stripped = frozenset(self._elements)
         self._files: dict[Path, NDArray] = {}
+        self._unstored = 0
 
     def __getstate__(self) -> dict[str, Any]:
         # Elements that were read are in the model; other files are mapped again when something reads them.
@@ -207,6 +209,7 @@ class ModelReader:
         nodes = tuple(self._node(n, opsets, 0) for n in proto.node)
         ports = lambda names: tuple(ValueInfo(_text(name), None, None) for name in names)
         defaults = {_text(a.name): self._attribute(a, opsets, 0) for a in proto.attribute_proto}
+        _check_names(proto.name, [*proto.input, *(y for n in nodes for y in n.outputs)])
         return OnnxGraph(
             _text(proto.name), _ordered(nodes), ports(proto.input), ports(proto.output), {}, defaults=defaults
         )
@@ -220,7 +223,9 @@ class ModelReader:
         given = tuple(p for p in map(_port, proto.input) if p.name not in stored)
         held = {} if depth else weights_of_nodes(proto)
         stored.update((name, self.tensor(t)) for name, t in held.items())
-        nodes = tuple(self._node(n, opsets, depth) for n in proto.node if held.keys().isdisjoint(map(_text, n.output)))
+        kept = [n for n in proto.node if n.op_type != "Constant" or held.keys().isdisjoint(map(_text, n.output))]
+        nodes = tuple(self._node(n, opsets, depth) for n in kept)
+        _check_names(proto.name, [*stored, *(p.name for p in given), *(y for n in nodes for y in n.outputs)])
         return OnnxGraph(
             _text(proto.name), _ordered(nodes), given, tuple(map(_port, proto.output)), stored, proto if depth else None
         )
@@ -321,15 +326,32 @@ class ModelReader:
     def _dense(self, t: Any) -> NDArray:
         values, places = self.tensor(t.values), self.tensor(t.indices)
         shape = tuple(t.dims)
-        if math.prod(shape) > _UNSTORED or any(d < 0 for d in shape):
-            raise invalid("a sparse tensor of too many elements", shape)
-        dense = np.zeros(math.prod(shape), values.dtype)
+        size = math.prod(shape)
+        # An empty one, too, may have only so many elements in its other axes.
+        self._unstored += math.prod(max(n, 1) for n in shape)
+        if any(d < 0 for d in shape) or len(shape) > _RANK or self._unstored > _UNSTORED + 64 * values.size:
+            raise invalid("sparse tensors of too many elements", shape)
         try:
             flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), shape)
-            dense[flat] = values
-        except (ValueError, IndexError) as e:
+        except (ValueError, TypeError) as e:
             raise invalid("a sparse tensor's indices lie outside it", e) from e
+        if values.ndim != 1 or flat.shape != values.shape or flat.dtype.kind not in "iu":
+            raise invalid("a sparse tensor without one index for each element", f"{values.shape}, {places.shape}")
+        if flat.size and (flat.min() < 0 or flat.max() >= size or (np.diff(flat) <= 0).any()):
+            raise invalid("a sparse tensor's indices lie outside it, or are not in order", shape)
+        dense = np.zeros(size, values.dtype)
+        dense[flat] = values
         return dense.reshape(shape)
+
+
+def _check_names(graph: str, names: Sequence[Any]) -> None:
+    """Raise unless each value has one maker."""
+    seen = set[str]()
+    for name in map(_text, names):
+        if name in seen:
+            raise invalid(f"graph {_text(graph)[:100]!r} makes a value twice", name)
+        if name:
+            seen.add(name)
 
 
 def _opsets(proto: Any) -> dict[str, int]:

@@ -37,8 +37,8 @@ DEPTH: Final = 32
 # What to do about an operator that nobody knows, and about those that ONNX Runtime makes for the processor it runs on.
 _BODY: Final = "give the file a function that says what it computes (onnx.helper.make_function)"
 _ONE_PROCESSOR: Final = "write the optimized model with ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
-# Operators that one walk does in such bodies.
-_WRITTEN: Final = 1 << 17
+# Operators that one walk does in such bodies; one that lies n deep counts n * n.
+_WRITTEN: Final = 1 << 18
 
 
 @final
@@ -196,9 +196,9 @@ class OnnxWalker:
                 f"from_onnx: no rule for operator {node.kind}, version {node.opset}", got=node,
                 fix=_ONE_PROCESSOR if node.kind.startswith("com.microsoft.nchwc::") else _BODY,
             )  # fmt: skip
-        self._written += len(body.nodes)
+        self._written += len(body.nodes) * (self._depth + 1) ** 2
         if self._written > _WRITTEN:
-            raise invalid(f"functions that come to more than {_WRITTEN} operators", node)
+            raise invalid(f"functions that come to more than {_WRITTEN} operators, each counted by its depth", node)
         filled = _filled(body, {**body.defaults, **node.attributes})
         given = [*xs, *[None] * (len(body.inputs) - len(xs))]
         self._depth += 1

@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax import lax
-from nxjax.errors import NxError
+from nxjax.errors import InvalidFileError, NxError
 from nxjax.interop.graphs.values import NeedsValue, as_numpy, concrete
 from nxjax.interop.tflite.graph import TFLiteNode, invalid
 from nxjax.interop.tflite.held import GridValue
 from nxjax.interop.tflite.walk import TFLiteScope, on_grid_of, rule
 from nxjax.trace.core import Array
 
-# Turns of loops that run while the graph is walked.
-_TURNS: Final = 1 << 20
+# Turns of loops that run one by one while the graph is walked.
+_TURNS: Final = 1 << 14
 
 
 def kept(x: Any) -> Any:
@@ -92,8 +92,8 @@ def _while(*xs: Any, cond_subgraph_index: int, body_subgraph_index: int, scope: 
         return every
 
     def go(state: Any) -> Any:
-        ys, _ = _with_state(scope, cond_subgraph_index, whole(state), state[1])
-        return ys[0].reshape(())
+        (y, *_), _ = _with_state(scope, cond_subgraph_index, whole(state), state[1])
+        return _going(y).reshape(())
 
     def step(state: Any) -> Any:
         ys, after = _with_state(scope, body_subgraph_index, whole(state), state[1])
@@ -101,6 +101,8 @@ def _while(*xs: Any, cond_subgraph_index: int, body_subgraph_index: int, scope: 
 
     try:
         last, after = lax.while_loop(go, step, (tuple(kept(xs[i]) for i in carried), _arrays(scope)))
+    except InvalidFileError:
+        raise
     except NxError as error:
         raise NeedsValue(
             "from_tflite: a WHILE on a traced condition, whose values change their shapes",
@@ -110,10 +112,25 @@ def _while(*xs: Any, cond_subgraph_index: int, body_subgraph_index: int, scope: 
     return tuple(whole((last, None)))
 
 
+def _going(y: Any) -> Any:
+    """The result of a loop's condition.
+
+    Raises:
+        InvalidFileError: no truth value, or true whatever the loop has computed.
+    """
+    if isinstance(y, GridValue) or y.dtype != np.bool_ or y.size != 1:
+        raise invalid("a loop whose condition is no truth value", y)
+    if concrete(y) and _truth(y):
+        raise invalid("a loop that never ends", "a condition that is true")
+    return y
+
+
 def _in_python(xs: Sequence[Any], condition: int, body: int, scope: TFLiteScope) -> Any:
-    values = tuple(xs)
+    walker, values, written = scope.walker, tuple(xs), scope.walker.written
     for _ in range(_TURNS):
-        if not _truth(scope.walker.call(condition, values)[0]):
+        if not _truth(walker.call(condition, values)[0]):
             return values
-        values = tuple(scope.walker.call(body, values))
+        values = tuple(walker.call(body, values))
+        # Turns are counted here.
+        walker.written = written
     raise invalid(f"a loop of more than {_TURNS} turns", scope.graph.name)

@@ -26,7 +26,8 @@ NDArray = np.ndarray[Any, Any]
 # Types that nxjax's NPU graphs do not have; object: texts, handles of variables.
 _OTHERS: Final[dict[int, Any]] = {5: object, 8: np.complex64, 13: object, 14: object}
 _RANK: Final = 32
-_UNSTORED: Final = 1 << 28
+# Elements that variables and sparse tensors may have beyond 64 for each byte of the file.
+_UNSTORED: Final = 1 << 26
 _LARGEST: Final = 1 << 58
 # The largest stored integer whose real value in float32 leads back to it.
 REVERSIBLE: Final = 1 << 22
@@ -232,9 +233,18 @@ def read(data: bytes | memoryview) -> TFLiteFile:
     """
     view = memoryview(data).cast("B")
     root = tables(view)
+    _check_unstored(root, len(view))
     names: set[str] = set()
     graphs = tuple(_graph(subgraph(root, g, view), names) for g in root["subgraphs"])
     return TFLiteFile(graphs, tuple(_signature(s, graphs) for s in root["signature_defs"] or []))
+
+
+def _check_unstored(root: dict[str, Any], size: int) -> None:
+    """Raise if tensors that a file stores in part, or not at all, are too large for one of its size."""
+    rows = [t for g in root["subgraphs"] for t in g["tensors"] or [] if t["is_variable"] or t["sparsity"] is not None]
+    shapes = [() if t["shape"] is None else tuple(int(n) for n in t["shape"][:_RANK]) for t in rows]
+    if sum(math.prod(max(n, 1) for n in shape) for shape in shapes) > _UNSTORED + 64 * size:
+        raise invalid("variables and sparse tensors that are too large", max(shapes, key=math.prod))
 
 
 def _signature(row: dict[str, Any], graphs: tuple[TFLiteGraph, ...]) -> TFLiteSignature:
@@ -255,6 +265,14 @@ def _graph(model: TFLiteModel, names: set[str]) -> TFLiteGraph:
     tensors = tuple(_tensor(model, row, i, names) for i, row in enumerate(model.tensors))
     written = _written_first(model)
     tensors = tuple(replace(t, variable=False) if i in written else t for i, t in enumerate(tensors))
+    # Each value has one maker.
+    made = {*model.inputs, *(i for i, t in enumerate(tensors) if t.data is not None)}
+    for o in model.operators:
+        for i in o.outputs:
+            if i in made:
+                raise invalid(f"a {o.name} makes a value that is there already", tensors[i].name)
+            if i >= 0:
+                made.add(i)
     at = lambda numbers: tuple(None if i < 0 else i for i in numbers)
     of = lambda numbers: tuple(None if i < 0 else tensors[i] for i in numbers)
     nodes = tuple(
@@ -287,13 +305,13 @@ def _tensor(model: TFLiteModel, row: dict[str, Any], number: int, names: set[str
     signature = shape if row["shape_signature"] is None else tuple(int(n) for n in row["shape_signature"])
     signature = signature if len(signature) == len(shape) else shape
     dims = tuple(n if n >= 0 else f"{name}.{i}" for i, n in enumerate(signature))
-    if row["is_variable"] and math.prod(shape) > _UNSTORED:
-        raise invalid(f"a variable {name!r} that is too large", shape)
     data, places = (None, None) if dtype.kind == "O" else _stored(model, row, name, dtype, shape)
     if data is not None or row["is_variable"]:
         # Parameters and variables go by their names.
+        own = name
         while name in names:
-            name = f"{name}:{number}"
+            name = f"{own}:{number}" if name == own else f"{own}:{number}:{len(names)}"
+            number += name in names
         names.add(name)
         dims = shape
     return TFLiteTensor(name, dtype, dims, _grid(row, name, dtype, shape), data, bool(row["is_variable"]), places)
@@ -329,15 +347,18 @@ def _places(size: int, shape: tuple[int, ...], sparsity: dict[str, Any], name: s
     order = [] if order is None else [int(d) for d in order]
     if sorted(order) != list(range(rank + len(blocks))) or len(levels) != len(order):
         raise fail(f"order {order} of {len(levels)} levels")
-    if not all(0 <= b < rank for b in blocks) or math.prod(shape) > _UNSTORED:
+    if not all(0 <= b < rank for b in blocks):
         raise fail(f"blocks {blocks} of {shape}")
+    # Each place is an element, or has an entry in the level after it.
+    segments = [level["array_segments"] and level["array_segments"][1].get("values") for level in levels]
+    most = max([size, *(len(ends) for ends in segments if ends is not None)])
     at = np.zeros(1, np.int64)
     places = np.zeros((1, len(order)), np.int64)
     sizes = dict[int, int]()
     for d, level in zip(order, levels, strict=True):
         if level["format"] == 0:
             n = int(level["dense_size"])
-            if n < 0 or at.size * n > max(_UNSTORED, 1):
+            if n < 0 or at.size * n > most:
                 raise fail(f"a level of {n}")
             sizes[d] = n
             inner = np.tile(np.arange(n), at.size)

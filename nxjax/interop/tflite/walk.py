@@ -19,8 +19,9 @@ from nxjax.interop.graphs.values import NeedsValue, Refused, applied, as_numpy, 
 from nxjax.interop.tflite.graph import Quantization, TFLiteFile, TFLiteGraph, TFLiteNode, TFLiteTensor, invalid
 from nxjax.interop.tflite.held import GridValue, numbers, parameter
 
-# How deep graphs may call one another.
+# How deep graphs may call one another, and operators in them that one trace does; n deep, one counts n * n.
 DEPTH: Final = 32
+_WRITTEN: Final = 1 << 18
 # What a rule of arrays does with an operand on a grid: refuses it, moves its elements, takes its stored integers, or
 # takes it as it is held.
 OnGrids = Literal["refused", "moved", "stored", "held"]
@@ -117,6 +118,7 @@ class TFLiteWalker:
     Attributes:
         params: arrays in the place of constants, by name.
         state: what variables hold now, by name.
+        written: the operators done in graphs that others call.
     """
 
     def __init__(
@@ -125,7 +127,7 @@ class TFLiteWalker:
         self.model, self.params, self.seed, self.draws = model, params, seed, 0
         self.state: dict[str, Any] = dict(state or {})
         self.tables: dict[str, Any] = {}
-        self._depth = 0
+        self._depth = self.written = 0
 
     def graph(self, index: int) -> TFLiteGraph:
         """A graph by its number."""
@@ -137,9 +139,13 @@ class TFLiteWalker:
         """The results of a graph."""
         if self._depth >= DEPTH:
             raise invalid(f"graphs call one another more than {DEPTH} deep", self.graph(index).name)
+        graph = self.graph(index)
+        self.written += len(graph.nodes) * (self._depth + 1) ** 2
+        if self.written > _WRITTEN:
+            raise invalid(f"graphs that come to more than {_WRITTEN} operators, each counted by its depth", graph.name)
         self._depth += 1
         try:
-            return TFLiteScope(self, self.graph(index)).run(xs)
+            return TFLiteScope(self, graph).run(xs)
         finally:
             self._depth -= 1
 

@@ -602,6 +602,43 @@ def test_functions_that_multiply_are_an_error():
         f({})
 
 
+def test_a_value_has_one_maker():
+    x, y = [info("x", [2])], [info("y", [2])]
+    split = node("Split", "x", "y y", num_outputs=2)
+    graphs = [
+        ([node("Neg", "x", "y"), node("Abs", "x", "y")], x, {}),
+        ([split], x, {}),
+        ([node("Neg", "x", "y")], x * 2, {}),
+    ]
+    graphs += [([node("Neg", "x", "x"), node("Neg", "x", "y")], x, {}), ([node("Neg", "x", "y")], x, {"y": X[0, :2]})]
+    held = node("Constant", "", "y", value=numpy_helper.from_array(X[0, :2]))
+    for nodes, inputs, stored in [*graphs, ([held, node("Neg", "x", "y")], x, {})]:
+        with pytest.raises(InvalidFileError, match="makes a value twice"):
+            nx.interop.from_onnx(model(nodes, inputs, y, stored).SerializeToString())
+    sets = [helper.make_opsetid("", 21), helper.make_opsetid("mine", 1)]
+    body = helper.make_function("mine", "F", ["a", "a"], ["b"], [node("Relu", "a", "b")], sets)
+    many = model([node("F", "x x", "y", domain="mine")], x, y, functions=[body])
+    with pytest.raises(InvalidFileError, match="makes a value twice"):
+        nx.interop.from_onnx(many.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("elements", "places", "shape"),
+    [
+        ([1.0], [-1], [2]), ([1.0], [2], [2]), ([1.0], [[0, 0]], [2]), ([1.0], [0], [-2]), ([1.0], [0, 1], [2]),
+        ([1.0, 2.0], [0], [2]), ([1.0, 2.0], [0, 0], [2]), ([1.0, 2.0], [1, 0], [2]), ([[1.0]], [[0]], [2]),
+        ([1.0], [[[1]]], [2]), ([1.0], [0], [1] * 70), ([], [], [1 << 28]), ([1.0], [0], [0, 1 << 62, 1 << 62]),
+    ],
+)  # fmt: skip
+def test_sparse_tensors_hold_together(elements: Any, places: Any, shape: list[int]):
+    damaged = model([node("Add", "x w", "y")], [info("x", [2])], [info("y", [2])])
+    tensor = damaged.graph.sparse_initializer.add(dims=shape)
+    tensor.values.CopyFrom(numpy_helper.from_array(np.float32(elements), "w"))
+    tensor.indices.CopyFrom(numpy_helper.from_array(np.int64(places)))
+    with pytest.raises(InvalidFileError, match="sparse tensor"):
+        nx.interop.from_onnx(damaged.SerializeToString())
+
+
 def test_what_numbers_that_a_rule_takes_are_computed_from_is_no_parameter():
     """PyTorch's exporter writes the scales of Resize as two constants and their Concat."""
     ports = [info("x", ["n", 1, 2, 2])], [info("y", None)]

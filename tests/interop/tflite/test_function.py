@@ -1,6 +1,7 @@
 """`from_tflite`: parameters, variables, control flow, signatures, transforms, files that are damaged or hostile."""
 
 import importlib.util
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,49 @@ def test_graphs_that_call_themselves_end():
     f = nx.interop.from_tflite(written(G([x], [y], [Operator("CALL", [x], [y], {"subgraph": 0})])), closed=True)
     with pytest.raises(InvalidFileError, match="deep"):
         f(jnp.ones(2))
+
+
+@pytest.mark.parametrize(("depth", "times"), [(30, 2), (4, 80)])
+def test_graphs_that_multiply_are_an_error(depth: int, times: int):
+    """Each calls the next one more than once: few bytes, and operators without end."""
+    graphs: list[G] = []
+    for i in range(depth):
+        held = [T((2,)) for _ in range(times + 1)]
+        calls = [Operator("CALL", [a], [b], {"subgraph": i + 1}) for a, b in itertools.pairwise(held)]
+        graphs.append(G([held[0]], [held[-1]], calls))
+    x, y = T((2,)), T((2,))
+    f = nx.interop.from_tflite(written(*graphs, G([x], [y], [Operator("NEG", [x], [y])])), closed=True)
+    with pytest.raises(InvalidFileError, match="come to more than"):
+        f(jnp.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"), [(True, "never ends"), (1.0, "no truth value"), ([True] * 2, "no truth")]
+)
+def test_loops_that_cannot_end_are_an_error(condition: Any, words: str):
+    (x, y), (a, b), c = (T((2,)), T((2,))), (T((2,)), T((2,))), T((2,))
+    loop = Operator("WHILE", [x], [y], {"cond_subgraph_index": 1, "body_subgraph_index": 2})
+    data = written(G([x], [y], [loop]), G([c], [const(condition)], []), G([a], [b], [Operator("NEG", [a], [b])]))
+    with pytest.raises(InvalidFileError, match=words):
+        nx.interop.from_tflite(data, closed=True)(jnp.ones(2))
+
+
+def test_a_value_has_one_maker():
+    x, y, w = T((2,)), T((2,)), const(np.ones(2, np.float32))
+    neg = lambda a, b: Operator("NEG", [a], [b])
+    for steps in ([neg(x, y), neg(x, y)], [neg(x, x), neg(x, y)], [neg(x, w), Operator("ADD", [x, w], [y])]):
+        with pytest.raises(InvalidFileError, match="there already"):
+            nx.interop.from_tflite(written(G([x], [y], steps)))
+
+
+def test_equal_names_in_many_graphs_stay_short():
+    graphs: list[G] = []
+    for _ in range(300):
+        x, y, w = T((2,)), T((2,)), const(np.ones(2, np.float32))
+        w.name = "w"
+        graphs.append(G([x], [y], [Operator("ADD", [x, w], [y])]))
+    names = list(nx.interop.from_tflite(written(*graphs)).params)
+    assert len(names) == 300 and max(map(len, names)) < 12
 
 
 def _package_file(package: str, *parts: str) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.errors import DtypeError, ParameterError, ShapeError
+from nxjax.errors import DtypeError, InvalidFileError, ParameterError, ShapeError
 from nxjax.interop.tflite.graph import REVERSIBLE
 from nxjax.lower.npu.formats import flatbuffer
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
@@ -262,6 +262,22 @@ def sparse(root: dict[str, Any]) -> None:
         },
     ]
     tensor["sparsity"] = {"traversal_order": [0, 1], "dim_metadata": levels}
+
+
+@pytest.mark.parametrize(("sizes", "words"), [([1 << 28], "too large"), ([1 << 10, 1 << 10], "hold together")])
+def test_a_sparse_tensor_is_as_large_as_its_file_allows(sizes: list[int], words: str):
+    """Levels that say of themselves how many places they have, and a shape of 2**28, in a file of a few bytes."""
+    x, y, w = T((2,)), T((2,)), const(np.ones(2, np.float32), name="w")
+    data = written(G([x], [y], [Operator("ADD", [x, w], [y])]))
+
+    def change(root: dict[str, Any]) -> None:
+        (tensor,) = (t for t in root["subgraphs"][0]["tensors"] if t["name"] == "w")
+        tensor["shape"] = np.array(sizes, np.int32)
+        levels = [{"format": 0, "dense_size": n} for n in sizes]
+        tensor["sparsity"] = {"traversal_order": [*range(len(sizes))], "dim_metadata": levels}
+
+    with pytest.raises(InvalidFileError, match=words):
+        nx.interop.from_tflite(rewritten(data, change))
 
 
 def test_a_sparse_tensor_keeps_what_it_does_not_store(tmp_path: Path):

@@ -195,7 +195,8 @@ class _Reader:
         self.schema = schema
         self.data = data
         self.what = what
-        self.seen: dict[tuple[str, int], Any] = {}
+        # Each object, and what it cost: again for each place that names it, as a reader of the tables walks it again.
+        self.seen: dict[tuple[str, int], tuple[Any, int]] = {}
         self.budget = _SHARING * len(data) + 4096
         self.depth = 0
 
@@ -228,13 +229,18 @@ class _Reader:
 
     def object(self, kind: str, position: int) -> Any:
         key = (kind, position)
-        if key not in self.seen:
-            self.depth += 1
-            if self.depth > _DEEPEST:
-                self.fail(f"parts within parts, more than {_DEEPEST} deep,", position)
-            self.seen[key] = self.decode(kind, position)
-            self.depth -= 1
-        return self.seen[key]
+        if key in self.seen:
+            found, cost = self.seen[key]
+            self.spend(cost, position)
+            return found
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            self.fail(f"parts within parts, more than {_DEEPEST} deep,", position)
+        before = self.budget
+        found = self.decode(kind, position)
+        self.seen[key] = found, before - self.budget
+        self.depth -= 1
+        return found
 
     def decode(self, kind: str, position: int) -> Any:
         if kind == "str":

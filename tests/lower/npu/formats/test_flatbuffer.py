@@ -57,6 +57,22 @@ def test_defaults_are_not_written_and_are_read():
     assert len(longer) > len(flatbuffer.write(SCHEMA, "Tree", value, b"TREE"))
 
 
+def test_a_part_counts_for_each_place_that_names_it():
+    """A reader walks it each time: 9 kB that name one leaf of 4 kB a thousand times stand for 4 MB."""
+    one = {"counts": list(range(500))}
+    data = flatbuffer.write(SCHEMA, "Tree", {"leaves": [one] * 3}, b"TREE")
+    assert len(flatbuffer.read(SCHEMA, "Tree", data, b"TREE")["leaves"]) == 3
+    data = bytearray(flatbuffer.write(SCHEMA, "Tree", {"leaves": [one, *[{}] * 1000]}, b"TREE"))
+    leaves = flatbuffer.root_of(SCHEMA, "Tree", bytes(data)).field("leaves")
+    assert leaves is not None
+    first = leaves.items()[0].position
+    for i in range(1001):
+        place = leaves.position + 4 + 4 * i
+        struct.pack_into("<I", data, place, first - place)
+    with pytest.raises(InvalidFileError, match="overlap"):
+        flatbuffer.read(SCHEMA, "Tree", bytes(data), b"TREE")
+
+
 @pytest.mark.parametrize("size", [1, 15, 16, 17])
 def test_bytes_lie_on_16(size):
     marker = bytes(range(100, 100 + size))
