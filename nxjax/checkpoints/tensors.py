@@ -183,7 +183,7 @@ class TensorFile(Shown):
         if not 2 <= length <= min(self.size - 8, _LONGEST_HEADER):
             self._fail(f"a header of {length} bytes")
         try:
-            header: Any = safe_io.parsed(self._data[8 : 8 + length].tobytes())
+            header: Any = safe_io.parsed(self._data[8 : 8 + length].tobytes(), unique=True)
         except (ValueError, RecursionError) as error:
             self._fail(f"a header that is no JSON: {str(error)[:80]}")
         if not isinstance(header, dict):
@@ -226,6 +226,24 @@ class TensorFile(Shown):
         if checksum is not None and zlib.crc32(data) != checksum:
             self._fail("other bytes than were written: the checksum differs", name)
         return restored(data, dtype, shape)
+
+    def check_places(self) -> None:
+        """Check that the tensors fill the file one after another, as the format says: no byte lies in two, or in none.
+
+        Raises:
+            InvalidFileError: they do not.
+        """
+        spans = [(row.get("data_offsets"), k) for k, row in self.header.items() if k != METADATA]
+        for span, name in spans:
+            if not isinstance(span, list) or [type(n) for n in span] != [int, int]:
+                self._fail(f"offsets {str(span)[:60]}", name)
+        at = 0
+        for (start, stop), name in sorted(spans):
+            if start != at or stop < start:
+                self._fail(f"bytes {start} to {stop}, where the tensor before it ends at {at}", name)
+            at = stop
+        if at != self.size - self._start:
+            self._fail(f"{self.size - self._start} bytes of tensors, of which these have {at}")
 
     def raw(self, name: str, dtype: DType, shape: tuple[int, ...]) -> NDArray:
         """A tensor as the header says it is stored: a read-only view of the file.

@@ -96,13 +96,20 @@ def described(path: str | os.PathLike[str], folder: int | None = None) -> Any:
         raise InvalidFileError(f"{os.fspath(path)}: not a file of JSON", got=str(error)[:200]) from None
 
 
-def parsed(text: str | bytes) -> Any:
-    """A JSON text of bounded depth.
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object that has a key twice")
+    return found
+
+
+def parsed(text: str | bytes, unique: bool = False) -> Any:
+    """A JSON text of bounded depth; with ``unique``, no object may have a key twice.
 
     Python's reader runs over the end of the stack where programs that are nested deep have raised the recursion limit.
 
     Raises:
-        ValueError: it is not JSON, or nested too deep.
+        ValueError: it is not JSON, nested too deep, or has a key twice.
 
     >>> parsed("[1, [2]]")
     [1, [2]]
@@ -114,7 +121,7 @@ def parsed(text: str | bytes) -> Any:
             depth += 1 if mark[0] in b"[{" else -1
             if depth > _NESTED:
                 raise ValueError(f"nested more than {_NESTED} deep")
-    return json.loads(data)
+    return json.loads(data, object_pairs_hook=_unique if unique else None)
 
 
 def memory() -> int:

@@ -160,7 +160,7 @@ def load_safetensors(path: str | Path) -> LazyWeights:
         return _safetensors(file)
     with safe_io.opened(file) as f:
         try:
-            rows: Any = safe_io.parsed(f.read())["weight_map"]
+            rows: Any = safe_io.parsed(f.read(), unique=True)["weight_map"]
             parts = sorted({*rows.values()})
         except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
             damaged(file, error)
@@ -201,6 +201,7 @@ def _safetensors(path: Path) -> LazyWeights:
         return lambda: file.raw(name, np.dtype(_DTYPES[kind]), tuple(cast("list[int]", shape)))
 
     rows = {k: reader(k, v) for k, v in file.header.items() if k != METADATA}
+    file.check_places()
     return LazyWeights(rows, metadata if isinstance(metadata, dict) else {})
 
 
@@ -211,6 +212,7 @@ _SCALARS: Final = {
 }  # fmt: skip
 _BOOL, _STRING, _ARRAY = 7, 8, 9
 _NESTED: Final = 3  # arrays of metadata within arrays
+_LONGEST: Final = 1 << 24  # elements of one
 
 
 @final
@@ -237,10 +239,10 @@ class _GgufHeader:
             return self.text()
         if kind == _ARRAY and depth < _NESTED:
             of, count = self.number("<u4"), self.number("<u8")
+            if count > min(_LONGEST, self.data.size - self.at):
+                damaged(self.path, f"an array of {count}")
             if of in _SCALARS:
                 return self.take(count * np.dtype(_SCALARS[of]).itemsize).view(_SCALARS[of]).tolist()
-            if count > self.data.size - self.at:
-                damaged(self.path, f"an array of {count}")
             return [self.value(of, depth + 1) for _ in range(count)]
         if kind not in _SCALARS:
             damaged(self.path, f"a value of type {kind}")
@@ -283,7 +285,12 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
     count, rows = header.number("<u8"), header.number("<u8")
     if count > MOST or rows > MOST:
         damaged(file, f"{count} tensors, {rows} keys")
-    metadata = {header.text(): header.value(header.number("<u4")) for _ in range(rows)}
+    metadata: dict[str, Any] = {}
+    for _ in range(rows):
+        key = header.text()
+        if key in metadata:
+            damaged(file, f"two keys {key!r}")
+        metadata[key] = header.value(header.number("<u4"))
     found: list[tuple[str, tuple[int, ...], int, int]] = []
     for _ in range(count):
         name, rank = header.text(), header.number("<u4")
@@ -292,22 +299,26 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
         shape = tuple(header.number("<u8") for _ in range(rank))[::-1]
         found.append((name, shape, header.number("<u4"), header.number("<u8")))
     align = metadata.get("general.alignment", 32)
-    if not isinstance(align, int) or not 0 < align <= 1 << 20:
+    if type(align) is not int or not 0 < align <= 1 << 20:
         damaged(file, f"an alignment of {align}")
     start = -(-header.at // align) * align
     readers: dict[str, Callable[[], NDArray]] = {}
-    for name, shape, kind, offset in found:
+    end = start
+    for name, shape, kind, offset in sorted(found, key=lambda row: row[3]):
         if kind not in BLOCKS:
             raise InvalidFileError(f"{file.name}: tensor {name!r} has a format that nxjax does not know", got=kind)
         elements, size = BLOCKS[kind]
         total = math.prod(shape)
         first = start + offset
         wrong = max(shape, default=0) > data.size * elements or total % elements or (shape and shape[-1] % elements)
-        if wrong or first + total // elements * size > data.size:
+        if wrong or first % align or first + total // elements * size > data.size:
             damaged(file, f"tensor {name!r}: {shape} at {offset}")
-        part = data[first : first + total // elements * size]
+        if name in readers or (total and first < end):
+            damaged(file, f"tensor {name!r} twice, or in the bytes of another one")
+        end = first + total // elements * size
+        part = data[first:end]
         readers[name] = lambda part=part, kind=kind, shape=shape: dequantized(part, kind, dtype).reshape(shape)
-    return LazyWeights(readers, metadata)
+    return LazyWeights({row[0]: readers[row[0]] for row in found}, metadata)
 
 
 def bytes_of(path: Path) -> NDArray:

@@ -85,6 +85,36 @@ UNEVEN = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 1
 E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6]
 
 
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [("w", 0), ("v", 8)], [("w", 0), ("v", 0)], [("w", 0), ("w", 32)], [("w", 3)], [("w", 2**64 - 32)],
+        [("w", 32), ("v", 32)],
+    ],
+)  # fmt: skip
+def test_tensors_of_gguf_lie_apart(tmp_path: Path, rows: list[tuple[str, int]]):
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(rows), 0)
+    for name, offset in rows:
+        head += text(name) + struct.pack("<IQIQ", 1, 4, 0, offset)
+    file = tmp_path / "x.gguf"
+    file.write_bytes(head + bytes(-len(head) % 32 + 64))
+    with pytest.raises(InvalidFileError):
+        nx.interop.load_gguf(file)
+
+
+def test_keys_of_gguf_are_single_and_short(tmp_path: Path):
+    file = tmp_path / "x.gguf"
+    key, head = text("k") + struct.pack("<II", 4, 1), b"GGUF" + struct.pack("<IQQ", 3, 0, 2)
+    file.write_bytes(head + key + key)
+    with pytest.raises(InvalidFileError, match="two keys"):
+        nx.interop.load_gguf(file)
+    with open(file, "wb") as f:  # a hole, which takes no room on the disk
+        f.write(head + text("k") + struct.pack("<IIQ", 9, 0, 1 << 30))
+        f.truncate((1 << 30) + 100)
+    with pytest.raises(InvalidFileError, match="an array of"):
+        nx.interop.load_gguf(file)
+
+
 def two_bits(b: bytes, i: int) -> int:
     return b[i // 128 * 32 + i % 32] >> 2 * (i % 128 // 32) & 3
 
@@ -253,6 +283,28 @@ def test_shapes_that_no_array_has(tmp_path: Path, shape: Any):
     (tmp_path / "m.safetensors").write_bytes(struct.pack("<Q", len(text)) + text)
     with pytest.raises(InvalidFileError, match="without a shape"):
         nx.interop.load_safetensors(tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize(
+    "spans", [[(0, 8), (4, 12)], [(0, 8), (12, 20)], [(4, 12)], [(0, 8)], [(0, 8), (0, 8)], [(8, 0)]]
+)
+def test_tensors_of_safetensors_fill_the_file(tmp_path: Path, spans: list[tuple[int, int]]):
+    rows = {f"w{i}": {"dtype": "F32", "shape": [2], "data_offsets": span} for i, span in enumerate(spans)}
+    header, file = json.dumps(rows).encode(), tmp_path / "x.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(12))
+    with pytest.raises(InvalidFileError):
+        nx.interop.load_safetensors(file)
+
+
+@pytest.mark.parametrize(
+    "twice", ['"w": ROW, "w": ROW', '"w": ROW, "\\u0077": ROW', '"w": {"dtype": "F32", "dtype": "I32"}']
+)
+def test_a_key_of_safetensors_is_there_once(tmp_path: Path, twice: str):
+    row = json.dumps({"dtype": "F32", "shape": [2], "data_offsets": [0, 8]})
+    header, file = f"{{{twice.replace('ROW', row)}}}".encode(), tmp_path / "x.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header)) + header + bytes(8))
+    with pytest.raises(InvalidFileError, match="a key twice"):
+        nx.interop.load_safetensors(file)
 
 
 @pytest.mark.parametrize("part", [3, None, ["a"], "..", ".", "", "lost.safetensors", "a\0", "folder"])
