@@ -65,7 +65,8 @@ def calibrate(
 @final
 class Calibrated(Shown):
     """Ranges by site, corrections of biases by layer, the number of batches, what each site's value is computed from
-    (`QuantPlan.origins`), and the arguments of some batches to measure results with."""
+    (`QuantPlan.origins`), the arguments of some batches to measure results with, ranges of all that was seen, and the
+    dB of the worst result, if it was measured."""
 
     def __init__(
         self,
@@ -74,12 +75,16 @@ class Calibrated(Shown):
         batches: int,
         origins: dict[str, int],
         measured: list[tuple[Any, ...]],
+        whole: dict[str, Range],
+        worst: float | None = None,
     ) -> None:
         self.ranges = ranges
         self.corrections = corrections
         self.batches = batches
         self.origins = origins
         self.measured = measured
+        self.whole = whole
+        self.worst = worst
 
 
 def run(
@@ -134,10 +139,10 @@ def run(
         candidates = candidates if chosen.fewest else candidates[:1]
     # From all of the data alike, which may be in some order.
     measured = [_fitting(fun, batch) for batch in kept[:: -(-len(kept) // MEASURED)]]
-    spans, corrections = candidates[0], dict[str, NDArray]()
+    spans, corrections, worst = candidates[0], dict[str, NDArray](), None
     if spans and (correct or len(candidates) > 1):
-        spans, corrections = _best(fun, policy, params, candidates, measured, correct)
-    return Calibrated(spans, corrections, n, origins, measured)
+        spans, corrections, worst = _best(fun, policy, params, candidates, measured, correct)
+    return Calibrated(spans, corrections, n, origins, measured, whole, worst)
 
 
 def _best(
@@ -147,9 +152,10 @@ def _best(
     candidates: Sequence[dict[str, Range]],
     measured: Sequence[tuple[Any, ...]],
     correct: bool,
-) -> tuple[dict[str, Range], dict[str, NDArray]]:
-    """The ranges and corrections with which the layers are best; of those that are as good, the first."""
-    best, most = (candidates[0], dict[str, NDArray]()), -np.inf
+) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
+    """The ranges and corrections with which the layers are best, of those that are as good the first, and the dB of the
+    worst result with them."""
+    best, most = (candidates[0], dict[str, NDArray](), None), -np.inf
     tried: list[dict[str, Range]] = []
     for ranges in candidates:
         if ranges in tried:
@@ -159,9 +165,9 @@ def _best(
             shifts = bias.corrections(fun, policy, params, ranges, measured) if corrected else {}
             if corrected and not shifts:
                 continue
-            found = results.quality(fun, policy, params, ranges, shifts, measured)
-            if found.layers > most + (CLEARLY if tried[1:] or corrected else 0.0):
-                best, most = (ranges, shifts), found.layers
+            found = results.measured(fun, policy, params, ranges, shifts, measured)
+            if found.mean > most + (CLEARLY if tried[1:] or corrected else 0.0):
+                best, most = (ranges, shifts, found.worst), found.mean
                 if found.worst >= ENOUGH:
                     return best
     return best
