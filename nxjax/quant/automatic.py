@@ -171,6 +171,9 @@ class _Search:
                 for count in counts:
                     taken = _taken(ranked, count)
                     choice = self._completed(Layered(self.base, _answers(plan, taken, wide)))
+                    if not choice.ranges:
+                        # All of it would be float.
+                        continue
                     found = self._measured(choice, taken, wide, total, reached)
                     if found > most:
                         best, most = choice, found
@@ -197,13 +200,15 @@ class _Search:
 
     def _completed(self, policy: Layered) -> Chosen:
         """``policy`` with the ranges that it needs beyond those of 8 bits, whole ones for 16 bits, and corrections."""
-        plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(policy, "quantize")
+        plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(policy, "quantize", True)
         sites = plan.all_sites()
         if not self.whole.keys() >= set(sites):
             self.whole |= calibration.run(self.fun, policy, self.data, "minmax", self.params, False).ranges
         narrow = self.start.ranges
         wide = {plan.sites.get(g.output) for g in plan.groups() if g.scheme.integer and g.dtype == dtypes.int16}
         ranges = {site: self.whole[site] if site in wide else narrow.get(site, self.whole[site]) for site in sites}
+        if not ranges:
+            return Chosen(policy, ranges, {})
         shifts = self.start.corrections and bias.corrections(self.fun, policy, self.params, ranges, self.start.measured)
         return Chosen(policy, ranges, shifts)
 

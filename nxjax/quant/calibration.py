@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -129,19 +129,23 @@ def run(
         )
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     results.check_ranges(whole, sources)
-    candidates = [whole]
-    cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest}
-    if chosen.histogram and cut:
-        observers = (chosen, MSE()) if chosen.fewest else (chosen,)
-        counts = _histograms(fun, policy, kept, params, progress, whole, cut)
-        # What the observer itself would take comes first.
-        candidates[:0] = [_cut(whole, counts, cut, each) for each in observers]
-        candidates = candidates if chosen.fewest else candidates[:1]
+    cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest} if chosen.histogram else set[str]()
+
+    def candidates() -> Iterator[dict[str, Range]]:
+        # What nobody named may be whole: nothing is cut that does not have to be, for other data are cut as well.
+        if chosen.fewest or not cut:
+            yield whole
+        if cut:
+            counts = _histograms(fun, policy, kept, params, progress, whole, cut)
+            for each in (chosen, MSE()) if chosen.fewest else (chosen,):
+                yield _cut(whole, counts, cut, each)
+
     # From all of the data alike, which may be in some order.
     measured = [_fitting(fun, batch) for batch in kept[:: -(-len(kept) // MEASURED)]]
-    spans, corrections, worst = candidates[0], dict[str, NDArray](), None
-    if spans and (correct or len(candidates) > 1):
-        spans, corrections, worst = _best(fun, policy, params, candidates, measured, correct)
+    if whole and (correct or (chosen.fewest and cut)):
+        spans, corrections, worst = _best(fun, policy, params, candidates(), measured, correct)
+    else:
+        spans, corrections, worst = next(candidates()), dict[str, NDArray](), None
     return Calibrated(spans, corrections, n, origins, measured, whole, worst)
 
 
@@ -149,13 +153,13 @@ def _best(
     fun: Callable[..., Any],
     policy: Policy,
     params: Sequence[int] | int | None,
-    candidates: Sequence[dict[str, Range]],
+    candidates: Iterable[dict[str, Range]],
     measured: Sequence[tuple[Any, ...]],
     correct: bool,
 ) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
     """The ranges and corrections with which the layers are best, of those that are as good the first, and the dB of the
     worst result with them."""
-    best, most = (candidates[0], dict[str, NDArray](), None), -np.inf
+    best, most = (dict[str, Range](), dict[str, NDArray](), None), -np.inf
     tried: list[dict[str, Range]] = []
     for ranges in candidates:
         if ranges in tried:
