@@ -19,8 +19,8 @@ from nxjax.quant.planned import PlannedCall
 from nxjax.quant.pointwise import SIXTEEN, TableFunction
 from nxjax.quant.products import macs
 from nxjax.quant.scheme import Layered, Scheme, preset
-from nxjax.quant.trials import Trial, Trials
 from nxjax.quant.walk import Corrections
+from nxjax.quant.widths import WidthTrial, WidthTrials
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation, Var
 
@@ -32,6 +32,8 @@ WIDE: Final = 0.2
 SHARES: Final = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
 # The effect of each layer alone is measured on so many batches, and every so manieth batch is kept from calibration.
 RANKED: Final = 2
+# So many dB below what all layers together reach are as good.
+NEARLY: Final = 0.5
 HELD: Final = 4
 
 Metric = Callable[[Callable[..., Any]], float]
@@ -43,7 +45,7 @@ class Chosen(NamedTuple):
     policy: Layered
     ranges: Mapping[str, Range]
     corrections: Corrections
-    trials: Trials = Trials()
+    trials: WidthTrials = WidthTrials()
 
 
 class WideCandidate(NamedTuple):
@@ -151,10 +153,10 @@ class _Search:
         self.data, self.held, self.progress = data, held, progress
         # Everything that was seen at each site: the range of 16 bits.
         self.whole = dict(start.whole)
-        self.trials: list[Trial] = []
+        self.trials: list[WidthTrial] = []
 
     def best(self, wanted: float, reached: Callable[[Chosen], float] | None = None) -> Chosen:
-        """The first choice that reaches ``wanted``, or else the one that came nearest.
+        """The first choice that reaches ``wanted``, or nearly all that can be, or else the one that came nearest.
 
         Args:
             reached: what a choice gives; by default the dB of its worst result.
@@ -166,8 +168,10 @@ class _Search:
             switches = LayerSwitches(self.fun, self.base, self.params, *best[1:3], self.held)
             ranked = _ranked(plan, switches, self.progress)
             total = max(sum(c.macs for c in ranked), 1)
-            for wide in ("int16x8", None):
-                counts = _shares(len(ranked)) if reached else _counts(ranked, switches, wanted)
+            goal = wanted if reached else _goal(ranked, switches, wanted)
+            # Where float is not good enough, 16 bits are not.
+            for wide in ("int16x8", None) if reached or goal >= wanted else (None,):
+                counts = _shares(len(ranked)) if reached else _counts(ranked, switches, goal)
                 for count in counts:
                     taken = _taken(ranked, count)
                     choice = self._completed(Layered(self.base, _answers(plan, taken, wide)))
@@ -177,9 +181,9 @@ class _Search:
                     found = self._measured(choice, taken, wide, total, reached)
                     if found > most:
                         best, most = choice, found
-                    if found >= wanted:
-                        return choice._replace(trials=Trials(self.trials))
-        return best._replace(trials=Trials(self.trials))
+                    if found >= goal:
+                        return choice._replace(trials=WidthTrials(self.trials))
+        return best._replace(trials=WidthTrials(self.trials))
 
     def _measured(
         self,
@@ -195,7 +199,7 @@ class _Search:
             found = results.measured(self.fun, choice.policy, self.params, *choice[1:3], self.held, layers=False).worst
         sixteen = sum(c.sixteen for c in taken) if wide is not None else 0
         share = 1 - sum(c.macs for c in taken) / total
-        self.trials.append(Trial(sixteen, len(taken) - sixteen, share, found, "metric" if reached else "dB"))
+        self.trials.append(WidthTrial(sixteen, len(taken) - sixteen, share, found, "metric" if reached else "dB"))
         return found
 
     def _completed(self, policy: Layered) -> Chosen:
@@ -299,20 +303,21 @@ def _shares(n: int) -> list[int]:
     return list(dict.fromkeys(max(1, round(share * n)) for share in SHARES)) if n else []
 
 
-def _counts(ranked: Sequence[WideCandidate], switches: LayerSwitches, wanted: float) -> Iterator[int]:
-    """How many layers to take: the least number that is good enough in float, then half as many more each time."""
+def _decibels(ranked: Sequence[WideCandidate], switches: LayerSwitches, count: int) -> float:
+    """dB of the worst result with the first ``count`` layers in float, as far as they may be."""
+    taken = {c.place for c in _taken(ranked, count)}
+    return results.sqnr(1.0, max(switches.noise([i in taken for i in range(len(ranked))]), default=0.0))
 
-    def enough(count: int) -> bool:
-        taken = {c.place for c in _taken(ranked, count)}
-        noise = max(switches.noise([i in taken for i in range(len(ranked))]), default=0.0)
-        return results.sqnr(1.0, noise) >= wanted
 
+def _goal(ranked: Sequence[WideCandidate], switches: LayerSwitches, wanted: float) -> float:
+    """What can be reached: ``wanted``, or else nearly what all layers together reach."""
+    return min(wanted, _decibels(ranked, switches, len(ranked)) - NEARLY)
+
+
+def _counts(ranked: Sequence[WideCandidate], switches: LayerSwitches, goal: float) -> Iterator[int]:
+    """How many layers to take: the least number that reaches ``goal`` in float, twice as many, and all."""
     low, high = 1, len(ranked)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    while 0 < low < len(ranked):
-        yield low
-        low += max(1, low // 2)
-    if ranked:
-        yield len(ranked)
+        low, high = (low, middle) if _decibels(ranked, switches, middle) >= goal else (middle + 1, high)
+    yield from dict.fromkeys(min(n, len(ranked)) for n in (low, 2 * low, len(ranked)) if ranked)

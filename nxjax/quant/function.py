@@ -19,8 +19,8 @@ from nxjax.quant.planned import PlannedCall, is_tree
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
-from nxjax.quant.trials import Trials
 from nxjax.quant.walk import Corrections
+from nxjax.quant.widths import WidthTrials
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
@@ -57,7 +57,7 @@ class Quantized:
         origins: Mapping[str, int] | None = None,
         state: int | None = None,
         corrections: Corrections | None = None,
-        trials: Trials | None = None,
+        trials: WidthTrials | None = None,
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
@@ -65,7 +65,7 @@ class Quantized:
         self.params = (params,) if isinstance(params, int) else None if params is None else tuple(params)
         self.state = state
         self.corrections = {layer: np.asarray(x, np.float32) for layer, x in (corrections or {}).items()}
-        self.trials = trials or Trials()
+        self.trials = trials or WidthTrials()
         functools.update_wrapper(self, fun, updated=())
         # What the values of calibration were computed from; nothing is known of ranges that a user gives.
         self._origins = dict(origins or {})

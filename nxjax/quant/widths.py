@@ -11,7 +11,7 @@ from nxjax.display.columns import columns
 
 @final
 @dataclass(frozen=True)
-class Trial:
+class WidthTrial:
     """One choice that was measured.
 
     Attributes:
@@ -30,10 +30,10 @@ class Trial:
 
 
 @final
-class Trials(tuple[Trial, ...]):
+class WidthTrials(tuple[WidthTrial, ...]):
     """What was measured, in order; the first is int8 as it is. Prints as a table.
 
-    >>> Trials([Trial(0, 0, 1.0, 2.0, "dB"), Trial(3, 1, 0.9, 21.5, "dB")])
+    >>> WidthTrials([WidthTrial(0, 0, 1.0, 2.0, "dB"), WidthTrial(3, 1, 0.9, 21.5, "dB")])
     in 16 bits  in float  products in 8 bits     dB
     0           0         100.0%                2.0
     3           1         90.0%                21.5
