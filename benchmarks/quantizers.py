@@ -4,6 +4,10 @@ Each quantizer gets the float network and the same calibration samples, and is a
 with its own defaults. Its results are compared with those of the float network on the test data. What is not installed
 is left out, and said. ``python -m benchmarks quantizers``: it takes minutes, and is asked for by name only.
 
+What 8 bits ruin may leave them: nxjax says which share of the multiply-accumulates stays, and stands a second time with
+all in 8 bits. The others leave in float what they have no integers for. Activations with the ranges of each call
+("dynamic") are figures of their own.
+
 The last networks are `unseen`: nothing was tuned on them.
 """
 
@@ -12,8 +16,8 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,7 @@ NETWORKS = ("ppocr-det", "ppocr-rec", "ppocr-cls", "magika", "silero-vad", "basi
 # Calls of a network on its calibration data, and on its test data, that are taken.
 CALIBRATED, TESTED = 16, 24
 Calls = Sequence[tuple[Any, ...]]
+Quantizer = Callable[[Pretrained, Calls], Runner]
 
 
 def figures() -> list[Figure]:
@@ -40,12 +45,13 @@ def figures() -> list[Figure]:
         if network.missing():
             print(f"{name}: left out, not installed: {', '.join(network.missing())}", flush=True)
             continue
-        found.append(measured(network))
-        print(found[-1].note, flush=True)
+        for what, quantizers in (("int8", STATIC), ("dynamic int8", DYNAMIC)):
+            found.append(measured(network, what, quantizers))
+            print(found[-1].note, flush=True)
     return found
 
 
-def measured(network: Pretrained) -> Figure:
+def measured(network: Pretrained, what: str, quantizers: dict[str, Quantizer]) -> Figure:
     """The noise of every quantizer on one network, as a share of the signal; dB and metric are in the note."""
     original = runners.original(network)
     expected, recorded = runners.calls(network, original, test=True)
@@ -54,27 +60,34 @@ def measured(network: Pretrained) -> Figure:
     data = [xs for xs, _ in recorded[:: max(1, len(recorded) // CALIBRATED)]]
     noise: dict[str, float] = {}
     said: list[str] = []
-    for name, quantizer in QUANTIZERS.items():
+    for name, quantizer in quantizers.items():
         try:
             run = quantizer(network, data)
             db, metric = sqnr(run, tested), network.evaluate(run, True)
         except ImportError as error:
             said.append(f"{name} is not installed ({error.name})")
         except Exception as error:  # a peer's own failure is a result
-            if name == OURS:
+            if name.startswith(OURS):
                 raise
             said.append(f"{name} failed ({type(error).__name__}: {str(error).strip().splitlines()[0][:60]})")
         else:
             noise[name] = 10 ** (-db / 20)
-            said.append(f"{name} {db:.1f} dB {metric:.3f}")
-    ours, others = noise.pop(OURS), noise
+            said.append(f"{name} {db:.1f} dB {metric:.3f}{kept(run)}")
+    ours = noise[OURS]
+    others = {name: share for name, share in noise.items() if not name.startswith(OURS)}
     best = min(others, key=others.__getitem__, default=None)
-    note = f"{network.name}, {network.metric} {expected:.3f} in float: {', '.join(said)}"
+    note = f"{network.name}, {what}, {network.metric} {expected:.3f} in float: {', '.join(said)}"
     peer = None if best is None else 1e3 * others[best]
     return Figure(
-        f"noise of int8, {network.name}", 1e3 * ours, peer, best or "", 1.0, note, "per mille of the signal",
-        {name: 1e3 * value for name, value in others.items()},
+        f"noise of {what}, {network.name}", 1e3 * ours, peer, best or "", 1.0, note, "per mille of the signal",
+        {name: 1e3 * value for name, value in noise.items() if name != OURS},
     )  # fmt: skip
+
+
+def kept(run: Runner) -> str:
+    """Which share of the multiply-accumulates stays in 8 bits, where some may leave them."""
+    share = getattr(run, "share", None)
+    return "" if share is None else f" ({share:.0%} of the products in int8)"
 
 
 def sqnr(run: Runner, calls: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]]) -> float:
@@ -87,11 +100,18 @@ def sqnr(run: Runner, calls: Sequence[tuple[tuple[Any, ...], tuple[Any, ...]]]) 
     return 10 * float(np.log10(signal / max(error, 1e-300)))
 
 
-def nxjax(network: Pretrained, data: Calls) -> Runner:
-    import nxjax as nx
+def nxjax(policy: str | None) -> Quantizer:
+    def quantizer(network: Pretrained, data: Calls) -> Runner:
+        import nxjax as nx
 
-    function = runners.function(network)
-    return runners.Nxjax(nx.quantize(function, "int8", calibrate=[tuple(map(nx.array, xs)) for xs in data]))
+        made = nx.quantize(runners.function(network), policy, calibrate=[tuple(map(nx.array, xs)) for xs in data])
+        run = runners.Nxjax(made)
+        if policy is None:
+            best = max(made.trials, key=lambda t: t.found, default=None)
+            run.share = 1.0 if best is None else best.share
+        return run
+
+    return quantizer
 
 
 def nncf(network: Pretrained, data: Calls) -> Runner:
@@ -130,10 +150,7 @@ class OpenVINO:
 
 def onnxruntime(network: Pretrained, data: Calls) -> Runner:
     """``quantize_static`` in the QDQ format after its own preparation of the file, run by ONNX Runtime."""
-    import onnx  # type: ignore[import-not-found]
-    import onnx.version_converter  # type: ignore[import-not-found]
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
-    from onnxruntime.quantization.shape_inference import quant_pre_process
 
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
@@ -144,21 +161,41 @@ def onnxruntime(network: Pretrained, data: Calls) -> Runner:
             return None if xs is None else dict(zip(names, xs, strict=True))
 
     names = inputs(network)
-    logging.getLogger().setLevel(logging.ERROR)
-    with tempfile.TemporaryDirectory() as folder, quiet():
-        prepared, made = Path(folder) / "prepared.onnx", Path(folder) / "int8.onnx"
-        # Scales per channel came with version 13.
-        source = onnx.load(str(network.path))
-        if source.opset_import[0].version < 13:
-            source = onnx.version_converter.convert_version(source, 17)
-        onnx.save(source, str(prepared))
-        quant_pre_process(str(prepared), str(prepared), skip_symbolic_shape=True)
-        quantize_static(prepared, made, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
+    with prepared(network) as (source, made):
+        quantize_static(source, made, Reader(), quant_format=QuantFormat.QDQ, per_channel=True)
         return runners.OnnxRuntime(made)
 
 
-def ai_edge_quantizer(network: Pretrained, data: Calls) -> Runner:
-    """Its recipe for static int8 on the float TFLite file that nxjax writes, run by LiteRT."""
+def onnxruntime_dynamic(network: Pretrained, data: Calls) -> Runner:
+    """``quantize_dynamic``, weights per channel."""
+    from onnxruntime.quantization import quantize_dynamic
+
+    with prepared(network) as (source, made):
+        quantize_dynamic(source, made, per_channel=True)
+        return runners.OnnxRuntime(made)
+
+
+@contextmanager
+def prepared(network: Pretrained) -> Generator[tuple[Path, Path]]:
+    """The network's file as ONNX Runtime's quantizers want it, and a place for what they make of it."""
+    import onnx  # type: ignore[import-not-found]
+    import onnx.version_converter  # type: ignore[import-not-found]
+    from onnxruntime.quantization import quant_pre_process
+
+    logging.getLogger().setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder, quiet():
+        source = Path(folder) / "prepared.onnx"
+        # Scales per channel came with version 13.
+        model = onnx.load(str(network.path))
+        if model.opset_import[0].version < 13:
+            model = onnx.version_converter.convert_version(model, 17)
+        onnx.save(model, str(source))
+        quant_pre_process(str(source), str(source), skip_symbolic_shape=True)
+        yield source, Path(folder) / "int8.onnx"
+
+
+def ai_edge_quantizer(network: Pretrained, data: Calls, name: str = "static_wi8_ai8") -> Runner:
+    """Its recipe ``name`` on the float TFLite file that nxjax writes, run by LiteRT."""
     from ai_edge_quantizer import quantizer, recipe  # type: ignore[import-not-found]
 
     import nxjax as nx
@@ -166,14 +203,19 @@ def ai_edge_quantizer(network: Pretrained, data: Calls) -> Runner:
     function = runners.function(network)
     with quiet():
         source = nx.compile(function, target="tflite", verify=False)(*map(nx.array, data[0])).bytes
-        tool = quantizer.Quantizer(source, recipe.static_wi8_ai8())
+        tool = quantizer.Quantizer(source, getattr(recipe, name)())
         from ai_edge_litert.interpreter import Interpreter  # type: ignore[import-not-found]
 
         (signature, described), *_ = Interpreter(model_content=source).get_signature_list().items()
         names = described["inputs"]
         samples = [dict(zip(names, map(np.asarray, xs), strict=True)) for xs in data]
-        made = tool.quantize(tool.calibrate({signature: samples})).quantized_model
+        seen = tool.calibrate({signature: samples}) if tool.need_calibration else None
+        made = tool.quantize(seen).quantized_model
     return Signature(bytes(made), names)
+
+
+def ai_edge_quantizer_dynamic(network: Pretrained, data: Calls) -> Runner:
+    return ai_edge_quantizer(network, data, "dynamic_wi8_afp32")
 
 
 class Signature:
@@ -230,9 +272,15 @@ class quiet:
 
 
 OURS = "nxjax"
-QUANTIZERS: dict[str, Callable[[Pretrained, Calls], Runner]] = {
-    OURS: nxjax,
+STATIC: dict[str, Quantizer] = {
+    OURS: nxjax(None),
+    f"{OURS} int8": nxjax("int8"),
     "NNCF": nncf,
     "ONNX Runtime": onnxruntime,
     "ai-edge-quantizer": ai_edge_quantizer,
+}
+DYNAMIC: dict[str, Quantizer] = {
+    OURS: nxjax("dynamic-int8"),
+    "ONNX Runtime": onnxruntime_dynamic,
+    "ai-edge-quantizer": ai_edge_quantizer_dynamic,
 }

@@ -55,7 +55,13 @@ class LiteRT:
 
 @final
 class Nxjax:
-    """A function of a network, closed over its parameters; ``state`` is what it holds at first."""
+    """A function of a network, closed over its parameters; ``state`` is what it holds at first.
+
+    Attributes:
+        share: of the multiply-accumulates in 8 bits, where a choice of ours says so.
+    """
+
+    share: float | None = None
 
     def __init__(self, function: Any, state: Any = None) -> None:
         self._function, self._first = nx.jit(function), state

@@ -1,12 +1,13 @@
 """Quantization: functions on integer grids; finding, measuring and storing the grids. Knows no device.
 
-As a transform: `scheme` is a policy's answer for one equation. `plan` decides which equations compute on integers, in
-the groups of `products`, `pointwise` and `weight_groups`. `walk` interprets the plan on grids. `observe` adds
-statistics of the values to a program. `planned` combines these for functions of pytrees.
+As a transform: `scheme` is a policy's answer for one equation. `planner` decides which equations compute on integers,
+in the groups of `products`, `pointwise` and `weight_groups`: a `plan`, with the `sites` that need a range. `walk`
+interprets the plan on grids. `observe` adds statistics of the values to a program. `planned` combines these for
+functions of pytrees.
 
-For users: `function` has `quantize`, `calibration` and `observers` find ranges, `comparison` and `mixed` measure
-layers, `weights` and `rounding` improve weights (using `layers`), `learned` trains ranges, `qarray` and `files` store
-them.
+For users: `function` has `quantize`, `calibration` and `observers` find ranges, `automatic` lets layers leave 8 bits by
+their `effects` on the `results`, `comparison` and `mixed` measure layers, `weights` and `rounding` improve weights
+(using `layers`), `learned` trains ranges, `qarray` and `files` store them.
 """
 
 from __future__ import annotations

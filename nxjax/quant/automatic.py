@@ -6,13 +6,11 @@ Knows no function's own form: what a policy makes of it, its caller does.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
-
-import numpy as np
+from typing import Any, Final, NamedTuple, final
 
 from nxjax.errors import ParameterError
 from nxjax.quant import bias, calibration, results
-from nxjax.quant.calibration import arguments
+from nxjax.quant.calibration import Calibrated, arguments
 from nxjax.quant.effects import LayerSwitches, switched_steps
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observers import Range
@@ -20,9 +18,11 @@ from nxjax.quant.plan import Inner, QuantPlan, Step
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.pointwise import SIXTEEN, TableFunction
 from nxjax.quant.products import macs
-from nxjax.quant.scheme import Layered, Policy, Scheme, preset
+from nxjax.quant.scheme import Layered, Scheme, preset
 from nxjax.quant.walk import Corrections
+from nxjax.quant.widths import WidthTrial, WidthTrials
 from nxjax.trace import dtypes
+from nxjax.trace.program import Equation, Var
 
 # Without a metric, the results have so many dB; with one, it falls by so much.
 ENOUGH: Final = 20.0
@@ -32,17 +32,20 @@ WIDE: Final = 0.2
 SHARES: Final = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
 # The effect of each layer alone is measured on so many batches, and every so manieth batch is kept from calibration.
 RANKED: Final = 2
+# So many dB below what all layers together reach are as good.
+NEARLY: Final = 0.5
 HELD: Final = 4
 
 Metric = Callable[[Callable[..., Any]], float]
 
 
 class Chosen(NamedTuple):
-    """A policy, and what calibration found for it."""
+    """A policy, what calibration found for it, and what was measured on the way to it."""
 
-    policy: Policy
+    policy: Layered
     ranges: Mapping[str, Range]
     corrections: Corrections
+    trials: WidthTrials = WidthTrials()
 
 
 class WideCandidate(NamedTuple):
@@ -84,8 +87,8 @@ def policy_for(
        Elementwise layers and loops are layers as products are. Layers are switched within one compiled program.
     2. The worst layers leave 8 bits, products as long as 80 % of the multiply-accumulates stay. Their number is the
        least for which the switched program is good enough; with ``metric``, growing shares of all layers.
-    3. They are given 16 bits, the ranges that these need are added, and the function itself is measured. If it is not
-       good enough, more layers follow, and then the same with float instead of 16 bits.
+    3. They are given 16 bits, or float where 16 bits are no better; the ranges that these need are added, and the
+       function itself is measured. If it is not good enough, more layers follow, and then the same in float.
 
     Nothing in it is random. What is returned measured best; int8 itself is among what is measured.
 
@@ -104,37 +107,119 @@ def policy_for(
     assert isinstance(calibrated.policy, Layered)
     base = calibrated.policy
     held = (held or calibrated.measured)[: calibration.MEASURED]
-    wanted = ENOUGH if budget is None else budget
-    if metric is not None:
-        wanted = metric(fun) - (POINTS if budget is None else budget)
+    search = _Search(fun, base, calibrated, used, held, params, progress)
+    if metric is None:
+        return search.best(ENOUGH if budget is None else budget)
+    asked = metric
+    wanted = asked(fun) - (POINTS if budget is None else budget)
+    return search.best(wanted, lambda choice: asked(make(choice)))
 
-    def reached(choice: Chosen) -> float:
-        if metric is not None:
-            return metric(make(choice))
-        found = results.of_results(fun, choice.policy, params, choice.ranges, choice.corrections, held)
-        return min(found, default=np.inf)
 
-    best = start = Chosen(base, calibrated.ranges, calibrated.corrections)
-    most = reached(best)
-    if most >= wanted:
-        return best
-    switches = LayerSwitches(fun, base, params, *start[1:], held)
-    plan = PlannedCall(fun, arguments(data[0]), {}, params).plan(base, "quantize")
-    ranked = _ranked(plan, switches, progress)
-    for wide in ("int16x8", None):
-        candidates = [c for c in ranked if c.sixteen or wide is None]
-        counts = _shares(len(candidates)) if metric else _counts(candidates, len(ranked), switches, wanted)
-        for count in counts:
-            chosen = _answers(_taken(candidates, count), wide)
-            choice = _completed(
-                fun, Layered(base.base, {**base.exceptions, **chosen}), used, start, params, calibrated.measured
-            )
+def widened(
+    fun: Callable[..., Any],
+    calibrated: Calibrated,
+    params: Sequence[int] | int | None,
+    progress: bool | None,
+) -> Chosen:
+    """`policy_for` of a function that is calibrated for int8 already, measured on the batches of its calibration."""
+    policy, held, worst = calibrated.policy, calibrated.measured, calibrated.worst
+    base = policy if isinstance(policy, Layered) else Layered(policy, {})
+    if worst is not None and worst >= ENOUGH:
+        return Chosen(base, calibrated.ranges, calibrated.corrections)
+    search = _Search(fun, base, calibrated, held, held, params, progress)
+    choice = search.best(ENOUGH)
+    if choice.trials.best < results.POOR:
+        results.warn_if_poor(fun, choice.policy, params, choice.ranges, choice.corrections, held[:1])
+    return choice
+
+
+@final
+class _Search:
+    """Looks for the fewest layers that have to leave 8 bits.
+
+    Args:
+        data: gives the ranges that 8 bits do not need.
+        held: measures results.
+    """
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        base: Layered,
+        start: Calibrated,
+        data: Sequence[Any],
+        held: Sequence[tuple[Any, ...]],
+        params: Sequence[int] | int | None,
+        progress: bool | None,
+    ) -> None:
+        self.fun, self.base, self.start, self.params = fun, base, start, params
+        self.data, self.held, self.progress = data, held, progress
+        # Everything that was seen at each site: the range of 16 bits.
+        self.whole = dict(start.whole)
+        self.trials: list[WidthTrial] = []
+
+    def best(self, wanted: float, reached: Callable[[Chosen], float] | None = None) -> Chosen:
+        """The first choice that reaches ``wanted``, or nearly all that can be, or else the one that came nearest.
+
+        Args:
+            reached: what a choice gives; by default the dB of its worst result.
+        """
+        best = Chosen(self.base, self.start.ranges, self.start.corrections)
+        most = self._measured(best, [], None, 1, reached)
+        if most < wanted:
+            plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(self.base, "quantize")
+            switches = LayerSwitches(self.fun, self.base, self.params, *best[1:3], self.held)
+            ranked = _ranked(plan, switches, self.progress)
+            total = max(sum(c.macs for c in ranked), 1)
+            goal = wanted if reached else _goal(ranked, switches, wanted)
+            # Where float is not good enough, 16 bits are not.
+            for wide in ("int16x8", None) if reached or goal >= wanted else (None,):
+                counts = _shares(len(ranked)) if reached else _counts(ranked, switches, goal)
+                for count in counts:
+                    taken = _taken(ranked, count)
+                    choice = self._completed(
+                        Layered(self.base.base, {**self.base.exceptions, **_answers(plan, taken, wide)})
+                    )
+                    if not choice.ranges:
+                        # All of it would be float.
+                        continue
+                    found = self._measured(choice, taken, wide, total, reached)
+                    if found > most:
+                        best, most = choice, found
+                    if found >= goal:
+                        return choice._replace(trials=WidthTrials(self.trials))
+        return best._replace(trials=WidthTrials(self.trials))
+
+    def _measured(
+        self,
+        choice: Chosen,
+        taken: Sequence[WideCandidate],
+        wide: str | None,
+        total: int,
+        reached: Callable[[Chosen], float] | None,
+    ) -> float:
+        if reached is not None:
             found = reached(choice)
-            if found > most:
-                best, most = choice, found
-            if found >= wanted:
-                return choice
-    return best
+        else:
+            found = results.measured(self.fun, choice.policy, self.params, *choice[1:3], self.held, layers=False).worst
+        sixteen = sum(c.sixteen for c in taken) if wide is not None else 0
+        share = 1 - sum(c.macs for c in taken) / total
+        self.trials.append(WidthTrial(sixteen, len(taken) - sixteen, share, found, "metric" if reached else "dB"))
+        return found
+
+    def _completed(self, policy: Layered) -> Chosen:
+        """``policy`` with the ranges that it needs beyond those of 8 bits, whole ones for 16 bits, and corrections."""
+        plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(policy, "quantize", True)
+        sites = plan.all_sites()
+        if not self.whole.keys() >= set(sites):
+            self.whole |= calibration.run(self.fun, policy, self.data, "minmax", self.params, False).ranges
+        narrow = self.start.ranges
+        wide = {plan.sites.get(g.output) for g in plan.groups() if g.scheme.integer and g.dtype == dtypes.int16}
+        ranges = {site: self.whole[site] if site in wide else narrow.get(site, self.whole[site]) for site in sites}
+        if not ranges:
+            return Chosen(policy, ranges, {})
+        shifts = self.start.corrections and bias.corrections(self.fun, policy, self.params, ranges, self.start.measured)
+        return Chosen(policy, ranges, shifts)
 
 
 def _ranked(plan: QuantPlan, switches: LayerSwitches, progress: bool | None) -> list[WideCandidate]:
@@ -149,12 +234,14 @@ def _ranked(plan: QuantPlan, switches: LayerSwitches, progress: bool | None) -> 
 
 
 def _name(plan: QuantPlan, step: Step) -> str:
-    return plan.layer(step) if isinstance(step, FusedGroup) else plan.names[_first(step)].removesuffix(".0")
+    return (
+        plan.layer(step) if isinstance(step, FusedGroup) else plan.names[_equation(step).outputs[0]].removesuffix(".0")
+    )
 
 
-def _first(step: Step) -> Any:
-    assert isinstance(step, Inner)
-    return step.equation.outputs[0]
+def _equation(step: Step) -> Equation:
+    assert not isinstance(step, FusedGroup)
+    return step.equation if isinstance(step, Inner) else step
 
 
 def _parts(plan: QuantPlan, step: Step) -> tuple[str, ...]:
@@ -186,10 +273,34 @@ def _taken(ranked: Sequence[WideCandidate], count: int) -> list[WideCandidate]:
     return taken
 
 
-def _answers(taken: Sequence[WideCandidate], wide: str | None) -> dict[str, Scheme | str | None]:
-    chosen: dict[str, Scheme | str | None] = {c.name: wide for c in taken}
-    if wide is None:
-        chosen.update((part, None) for c in taken for part in c.parts)
+def _answers(plan: QuantPlan, taken: Sequence[WideCandidate], wide: str | None) -> dict[str, Scheme | str | None]:
+    """The policy's answers for layers that leave 8 bits, and for what only moves values to one of them."""
+    chosen: dict[str, Scheme | str | None] = {}
+    for c in taken:
+        answer = wide if c.sixteen else None
+        chosen[c.name] = answer
+        if answer is None:
+            chosen.update(dict.fromkeys(c.parts))
+    readers: dict[Any, set[str]] = {}
+    for step in plan.steps:
+        own = step.equations if isinstance(step, FusedGroup) else (_equation(step),)
+        name = _name(plan, step)
+        for e in own:
+            for a in e.inputs:
+                if isinstance(a, Var):
+                    readers.setdefault(a, set()).add(name)
+    moving = [g for g in plan.groups() if g.moves]
+    made = {g.output: plan.layer(g) for g in plan.groups() if g.scheme.integer}
+    asked = dict(chosen)
+    for g in reversed(moving):
+        found = [asked[r] for r in readers.get(g.output, ()) if r in asked]
+        if found:
+            asked.setdefault(plan.layer(g), found[0])
+    for g in moving:
+        before = [made[a] for a in g.activations if isinstance(a, Var) and a in made]
+        if plan.layer(g) in asked and all(name in chosen for name in before):
+            # What is on a grid of 8 bits already stays on it.
+            chosen.setdefault(plan.layer(g), asked[plan.layer(g)])
     return chosen
 
 
@@ -197,37 +308,21 @@ def _shares(n: int) -> list[int]:
     return list(dict.fromkeys(max(1, round(share * n)) for share in SHARES)) if n else []
 
 
-def _counts(candidates: Sequence[WideCandidate], total: int, switches: LayerSwitches, wanted: float) -> Iterator[int]:
-    """How many layers to take: the least number that is good enough in float, then half as many more each time."""
+def _decibels(ranked: Sequence[WideCandidate], switches: LayerSwitches, count: int) -> float:
+    """dB of the worst result with the first ``count`` layers in float, as far as they may be."""
+    taken = {c.place for c in _taken(ranked, count)}
+    return results.sqnr(1.0, max(switches.noise([i in taken for i in range(len(ranked))]), default=0.0))
 
-    def enough(count: int) -> bool:
-        taken = {c.place for c in _taken(candidates, count)}
-        noise = max(switches.noise([i in taken for i in range(total)]), default=0.0)
-        return results.sqnr(1.0, noise) >= wanted
 
-    low, high = 1, len(candidates)
+def _goal(ranked: Sequence[WideCandidate], switches: LayerSwitches, wanted: float) -> float:
+    """What can be reached: ``wanted``, or else nearly what all layers together reach."""
+    return min(wanted, _decibels(ranked, switches, len(ranked)) - NEARLY)
+
+
+def _counts(ranked: Sequence[WideCandidate], switches: LayerSwitches, goal: float) -> Iterator[int]:
+    """How many layers to take: the least number that reaches ``goal`` in float, twice as many, and all."""
+    low, high = 1, len(ranked)
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle + 1, high)
-    while 0 < low < len(candidates):
-        yield low
-        low += max(1, low // 2)
-    if candidates:
-        yield len(candidates)
-
-
-def _completed(
-    fun: Callable[..., Any],
-    policy: Policy,
-    data: Sequence[Any],
-    start: Chosen,
-    params: Sequence[int] | int | None,
-    measured: Sequence[tuple[Any, ...]],
-) -> Chosen:
-    """``policy`` with the ranges that it needs beyond those of ``start``, whole ones for 16 bits, and corrections."""
-    more = calibration.run(fun, policy, data, "minmax", params, False).ranges
-    plan = PlannedCall(fun, arguments(data[0]), {}, params).plan(policy, "quantize")
-    wide = {plan.sites.get(g.output) for g in plan.groups() if g.scheme.integer and g.dtype == dtypes.int16}
-    ranges = {site: more[site] if site in wide else start.ranges.get(site, more[site]) for site in more}
-    corrections = bias.corrections(fun, policy, params, ranges, measured) if start.corrections else {}
-    return Chosen(policy, ranges, corrections)
+        low, high = (low, middle) if _decibels(ranked, switches, middle) >= goal else (middle + 1, high)
+    yield from dict.fromkeys(min(n, len(ranked)) for n in (low, 2 * low, len(ranked)) if ranked)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -66,8 +66,8 @@ def calibrate(
 @final
 class Calibrated(Shown):
     """Ranges by site, corrections by layer, the number of batches, what each site's value is computed from
-    (`QuantPlan.origins`), the arguments of some batches to measure results with, and the policy, which leaves in float
-    what no batch computes."""
+    (`QuantPlan.origins`), the arguments of some batches to measure results with, the policy, which leaves in float what
+    no batch computes, ranges of all that was seen, and the dB of the worst result, if it was measured."""
 
     def __init__(
         self,
@@ -77,6 +77,8 @@ class Calibrated(Shown):
         origins: dict[str, int],
         measured: list[tuple[Any, ...]],
         policy: Policy,
+        whole: dict[str, Range],
+        worst: float | None = None,
     ) -> None:
         self.policy = policy
         self.ranges = ranges
@@ -84,6 +86,8 @@ class Calibrated(Shown):
         self.batches = batches
         self.origins = origins
         self.measured = measured
+        self.whole = whole
+        self.worst = worst
 
 
 def run(
@@ -133,35 +137,41 @@ def run(
     policy, batches = _taken(policy, batches, sources)
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     results.check_ranges(whole, sources)
-    candidates = [whole]
-    cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest}
-    if chosen.histogram and cut:
-        observers = (chosen, MSE()) if chosen.fewest else (chosen,)
-        counts = _histograms(fun, policy, kept, params, progress, whole, cut)
-        # What the observer itself would take comes first.
-        candidates[:0] = [_cut(whole, counts, cut, each) for each in observers]
-        candidates = candidates if chosen.fewest else candidates[:1]
+    cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest} if chosen.histogram else set[str]()
+
+    def candidates() -> Iterator[dict[str, Range]]:
+        # What nobody named may be whole: nothing is cut that does not have to be, for other data are cut as well.
+        if chosen.fewest or not cut:
+            yield whole
+        if cut:
+            counts = _histograms(fun, policy, kept, params, progress, whole, cut)
+            for each in (chosen, MSE()) if chosen.fewest else (chosen,):
+                yield _cut(whole, counts, cut, each)
+
     # From all of the data alike, which may be in some order.
     measured = [_fitting(fun, batch) for batch in kept[:: -(-len(kept) // MEASURED)]]
-    spans, corrections = candidates[0], dict[str, NDArray]()
+    known = dict[str, NDArray]()
     if feedback and coarse:
-        corrections = weight_rounding.found(fun, policy, params, [_fitting(fun, batch) for batch in kept])
-    if spans and (correct or len(candidates) > 1):
-        spans, corrections = _best(fun, policy, params, candidates, measured, correct, corrections)
-    return Calibrated(spans, corrections, n, origins, measured, policy)
+        known = weight_rounding.found(fun, policy, params, [_fitting(fun, batch) for batch in kept])
+    if whole and (correct or (chosen.fewest and cut)):
+        spans, corrections, worst = _best(fun, policy, params, candidates(), measured, correct, known)
+    else:
+        spans, corrections, worst = next(candidates()), known, None
+    return Calibrated(spans, corrections, n, origins, measured, policy, whole, worst)
 
 
 def _best(
     fun: Callable[..., Any],
     policy: Policy,
     params: Sequence[int] | int | None,
-    candidates: Sequence[dict[str, Range]],
+    candidates: Iterable[dict[str, Range]],
     measured: Sequence[tuple[Any, ...]],
     correct: bool,
     known: dict[str, NDArray],
-) -> tuple[dict[str, Range], dict[str, NDArray]]:
-    """The ranges and corrections, beside those ``known``, with which the layers are best; of equals, the first."""
-    best, most = (candidates[0], known), -np.inf
+) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
+    """The ranges and corrections, beside those ``known``, with which the layers are best, of those that are as good the
+    first, and the dB of the worst result with them."""
+    best, most = (dict[str, Range](), known, None), -np.inf
     tried: list[dict[str, Range]] = []
     for ranges in candidates:
         if ranges in tried:
@@ -172,9 +182,9 @@ def _best(
             if corrected and not shifts:
                 continue
             shifts = known | shifts
-            found = results.quality(fun, policy, params, ranges, shifts, measured)
-            if found.layers > most + (CLEARLY if tried[1:] or corrected else 0.0):
-                best, most = (ranges, shifts), found.layers
+            found = results.measured(fun, policy, params, ranges, shifts, measured)
+            if found.mean > most + (CLEARLY if tried[1:] or corrected else 0.0):
+                best, most = (ranges, shifts, found.worst), found.mean
                 if found.worst >= ENOUGH:
                     return best
     return best

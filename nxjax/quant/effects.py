@@ -29,8 +29,13 @@ from nxjax.transforms.jit import jit
 
 
 def switched_steps(plan: QuantPlan) -> list[Step]:
-    """The steps of a plan that round: integer groups that compute, and equations that hold programs."""
-    return [s for s in plan.steps if isinstance(s, Inner) or (isinstance(s, FusedGroup) and not s.moves)]
+    """The steps of a plan that round: integer groups, and equations that hold programs.
+
+    What only moves values rounds them where it is the first to put them on a grid: an argument, or a table of weights.
+    """
+    made = {g.output for g in plan.groups() if g.scheme.integer}
+    rounds = lambda g: not g.moves or not made.issuperset(a for a in g.activations if isinstance(a, Var))
+    return [s for s in plan.steps if isinstance(s, Inner) or (isinstance(s, FusedGroup) and rounds(s))]
 
 
 @final
@@ -52,23 +57,19 @@ class LayerSwitches:
     ) -> None:
         self.batches = batches
 
-        def powers(floats: Array, *args: Any) -> list[tuple[Array, Array]]:
+        def powers(floats: Array, *args: Any) -> list[tuple[Array, Array, Array]]:
             call = PlannedCall(fun, args, {}, params)
             plan = call.plan(policy, "quantize")
             exact = StatisticsTrace(plan, Ranges())
             walk = _Switched(Quantizer(plan, ranges, call.stored(plan), corrections=corrections), floats)
-            pairs = zip(exact.run(call.values), walk.run(call.values), strict=True)
-            return [results.power(x, q) for x, q in pairs if x.dtype == dtypes.float32]
+            return results.powers(zip(exact.run(call.values), walk.run(call.values), strict=True))
 
         self._powers = jit(powers)
 
     def noise(self, floats: Sequence[bool], batches: int | None = None) -> list[float]:
         """Noise of each float result, as a share of its signal, over ``batches`` of the batches."""
-        totals: list[tuple[float, float]] = []
-        for args in self.batches[:batches]:
-            found = [(float(s), float(n)) for s, n in self._powers(wrap(np.asarray(floats)), *args)]
-            totals = [(a + s, b + n) for (a, b), (s, n) in zip(totals or [(0.0, 0.0)] * len(found), found, strict=True)]
-        return [n / max(s, 1e-300) for s, n in totals]
+        found = [self._powers(wrap(np.asarray(floats)), *args) for args in self.batches[:batches]]
+        return [float(n) / max(float(s), 1e-300) for s, n in results.summed(found)]
 
 
 @final

@@ -11,6 +11,8 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.fake_quantize import weight_integers
 from nxjax.quant import automatic, calibration, results, steps
+from nxjax.quant.automatic import Chosen
+from nxjax.quant.calibration import Calibrated
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall, is_tree
@@ -18,6 +20,7 @@ from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
 from nxjax.quant.storage import Known, weight_storage
 from nxjax.quant.walk import STEPS, Corrections
+from nxjax.quant.widths import WidthTrials
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
@@ -37,6 +40,7 @@ class Quantized:
         corrections: what calibration found for each product: by layer, what is added to the bias, per channel; by
             "layer:shares" the shares of the scales that weights of 4 bits have, and by "layer:steps" how many steps
             each is moved from the nearest, as int8. Both are in the product's layout.
+        trials: what was measured where layers may leave 8 bits; int8 itself first.
 
     >>> qf = quantize(lambda p, x: x @ p["w"], "int8-weights")
     >>> p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[1.0, 2.0]])
@@ -55,6 +59,7 @@ class Quantized:
         origins: Mapping[str, int] | None = None,
         state: int | None = None,
         corrections: Corrections | None = None,
+        trials: WidthTrials | None = None,
     ) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
@@ -65,6 +70,7 @@ class Quantized:
             name: np.asarray(x, np.int8 if name.endswith(STEPS) else np.float32)
             for name, x in (corrections or {}).items()
         }
+        self.trials = trials or WidthTrials()
         functools.update_wrapper(self, fun, updated=())
         # What the values of calibration were computed from; nothing is known of ranges that a user gives.
         self._origins = dict(origins or {})
@@ -134,7 +140,9 @@ class Quantized:
         return self if instance is None else functools.partial(self, instance)
 
     def __repr__(self) -> str:
-        return f"quantized({self.__name__}, {len(self.ranges)} ranges)"
+        wide = getattr(self.policy, "exceptions", {}) if self.trials else {}
+        more = f", {len(wide)} ops beyond 8 bits: see .trials" if wide else ""
+        return f"quantized({self.__name__}, {len(self.ranges)} ranges{more})"
 
 
 def _span(site: str, span: Any) -> Range:
@@ -168,7 +176,7 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
 @entry
 def quantize(
     fun: Callable[..., Any],
-    policy: str | Scheme | Policy | Sequence[Any] | Mapping[str, Any] = "int8",
+    policy: str | Scheme | Policy | Sequence[Any] | Mapping[str, Any] | None = None,
     *,
     calibrate: Iterable[Any] | None = None,
     observer: str | Callable[..., Any] = "by-data",
@@ -190,9 +198,11 @@ def quantize(
 
     Args:
         fun: pure function of pytrees; float32 inside.
-        policy: "int8" (static, 8-bit weights and activations), "int16x8", "dynamic-int8", "int8-weights",
-            "int4-weights", "fp8"; "auto" (int8, and in 16 bits or float what loses too much); a `Scheme`; or
-            ``policy(op, scope, types)`` giving one of these, or None for float.
+        policy: None, the default: int8, and while a result has less than 20 dB on the calibration data, what costs it
+            most in 16 bits or float, see ``trials``; "int8" (static, 8-bit weights and activations), "int16x8",
+            "dynamic-int8", "int8-weights", "int4-weights", "fp8"; "auto" (as None, judged by data that is kept from
+            calibration, or by ``metric``); a `Scheme`; or ``policy(op, scope, types)`` giving one of these, or None
+            for float.
         calibrate: an iterable of argument tuples (any other batch is the only argument). Policies with static ranges
             need it.
         observer: "by-data", "minmax", "moving-average", "percentile", "entropy", "mse", or an `Observer`.
@@ -236,24 +246,47 @@ def quantize(
             raise ParameterError(
                 'quantize: the policy "auto" does not know steps of a state', got="state=", fix="name a policy"
             )
-        return _of_step(fun, as_policy(policy), calibrate, observer, params, ranges, steps.place_of(state), progress)
+        return _of_step(
+            fun, as_policy(policy or "int8"), calibrate, observer, params, ranges, steps.place_of(state), progress
+        )
     if isinstance(policy, str) and policy == "auto":
         data = list(() if calibrate is None else calibration.iterable(calibrate))
-        make = lambda found: Quantized(fun, found.policy, found.ranges, params, corrections=found.corrections)
-        choose = automatic.policy_for(
+        make = lambda found: _chosen(fun, found, params, None)
+        choice = automatic.policy_for(
             fun, data, make, metric=metric, budget=budget, observer=observer, params=params, progress=progress,
             correct=bias_correction,
         )  # fmt: skip
-        return Quantized(fun, choose.policy, choose.ranges, params, corrections=choose.corrections)
+        return make(choice)
     if metric is not None or budget is not None:
         raise ParameterError("quantize: metric and budget", got=policy, expected='the policy "auto"')
-    answered = as_policy(policy)
+    answered = as_policy("int8" if policy is None else policy)
     if calibrate is None:
         return Quantized(fun, answered, dict(ranges or {}), params, corrections=corrections)
     found = calibration.run(fun, answered, calibrate, observer, params, progress, bias_correction, error_feedback)
+    if found.ranges and policy is None:
+        return _chosen(fun, automatic.widened(fun, found, params, progress), params, found)
     if found.ranges:
-        results.warn_if_poor(fun, found.policy, params, found.ranges, found.corrections, found.measured[:1])
+        results.warn_if_poor(
+            fun, found.policy, params, found.ranges, found.corrections, found.measured[:1], found.worst
+        )
     return Quantized(fun, found.policy, found.ranges, params, found.origins, corrections=found.corrections)
+
+
+def _chosen(
+    fun: Callable[..., Any], choice: Chosen, params: Sequence[int] | int | None, found: Calibrated | None
+) -> Quantized:
+    """What a search chose for ``fun``; ``found`` by its calibration, if it is known."""
+    policy = choice.policy if choice.policy.exceptions else choice.policy.base
+    made = Quantized(
+        fun,
+        policy,
+        choice.ranges,
+        params,
+        found and found.origins,
+        corrections=choice.corrections,
+        trials=choice.trials,
+    )
+    return made
 
 
 def _of_step(

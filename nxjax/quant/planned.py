@@ -10,7 +10,8 @@ from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import Grid
 from nxjax.quant.groups import StoredWeight
 from nxjax.quant.observe import Stat, Statistics, StatisticsTrace
-from nxjax.quant.plan import QuantPlan, check_inputs, make_plan, named_policy
+from nxjax.quant.plan import QuantPlan, check_inputs
+from nxjax.quant.planner import make_plan, named_policy
 from nxjax.quant.qarray import QArray, float_leaf, is_quantized, leaves_of
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Beside, Corrections, Quantizer, Range

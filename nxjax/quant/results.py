@@ -6,7 +6,7 @@ Knows no observer.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,13 +18,12 @@ from nxjax.ops.compare import eq
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim
-from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Corrections, Quantizer, Range
-from nxjax.trace import dtypes, tree
+from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Var
 from nxjax.transforms.jit import jit
@@ -49,143 +48,113 @@ def sqnr(signal: float, noise: float) -> float:
     return float("inf") if noise <= 0 else 10 * float(np.log10(max(signal, 1e-300) / noise))
 
 
-def of_results(
-    fun: Callable[..., Any],
-    policy: Policy,
-    params: Sequence[int] | int | None,
-    ranges: Mapping[str, Range],
-    corrections: Corrections,
-    batches: Sequence[tuple[Any, ...]],
-) -> list[float]:
-    """dB of each float result over ``batches``."""
-
-    def both(*args: Any) -> Any:
-        call = PlannedCall(fun, args, {}, params)
-        plan = call.plan(policy, "quantize", bool(ranges))
-        return call.observed(plan, Ranges())[0], call.quantized(plan, ranges, corrections)
-
-    run = jit(both)
-    totals: list[list[float]] = []
-    for args in batches:
-        pairs = [
-            (np.asarray(x, np.float64), np.asarray(q, np.float64))
-            for x, q in zip(*map(tree.leaves, run(*args)), strict=True)
-            if x.dtype == dtypes.float32
-        ]
-        totals = totals or [[0.0, 0.0] for _ in pairs]
-        for total, (x, q) in zip(totals, pairs, strict=True):
-            # Infinities that are results say nothing about steps.
-            real = np.isfinite(x)
-            total[0] += float(np.sum(x[real] ** 2))
-            total[1] += float(np.sum((q[real] - x[real]) ** 2))
-    return [sqnr(*total) for total in totals]
-
-
-class Quality(NamedTuple):
-    """How good a quantized function is.
-
-    Attributes:
-        worst: dB of its worst result.
-        layers: the mean over all layers of each one's dB. Steadier than the results, which a few elements decide.
-    """
-
-    worst: float
-    layers: float
-
-
-def quality(
-    fun: Callable[..., Any],
-    policy: Policy,
-    params: Sequence[int] | int | None,
-    ranges: Mapping[str, Range],
-    corrections: Corrections,
-    batches: Sequence[tuple[Any, ...]],
-) -> Quality:
-    """Of results and layers over ``batches``."""
-
-    def powers(*args: Any) -> Any:
-        call = PlannedCall(fun, args, {}, params)
-        plan = call.plan(policy, "quantize", bool(ranges))
-        walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
-        plain = StatisticsTrace(plan, Ranges())
-        ends = list(zip(plain.run(call.values), walk.run(call.values), strict=True))
-        values = [(plain.env[g.output], walk.env[g.output]) for g in plan.groups() if not g.moves]
-        # Infinities that are results say nothing about steps.
-        real = lambda x, y: (select_n(is_finite(x), like(x, 0), x), select_n(is_finite(x), like(y, 0), y))
-        return [[power(*real(x, q)) for x, q in pairs if x.dtype == dtypes.float32] for pairs in (ends, values)]
-
-    run = jit(powers)
-    totals: list[list[NDArray]] = [[], []]
-    for args in batches:
-        for total, found in zip(totals, run(*args), strict=True):
-            total.append(np.asarray([[float(s), float(n)] for s, n in found], np.float64).reshape(-1, 2))
-    ends, values = ([sqnr(*pair) for pair in np.sum(total, 0)] for total in totals)
-    every = [min(db, EXACT) for db in (*ends, *values)]
-    return Quality(min(ends, default=np.inf), float(np.mean(every)) if every else np.inf)
-
-
 class Layer(NamedTuple):
     """A layer's noise.
 
     Attributes:
         before, after: dB of the worst of its operands, and of its result.
+        moves: whether it only moves values.
     """
 
     name: str
     source: Source | None
     before: float
     after: float
+    moves: bool
 
 
-def by_layer(
+class Quality(NamedTuple):
+    """How good a quantized function is.
+
+    Attributes:
+        results: dB of each float result.
+        layers: where noise comes in, in program order; nothing of inner programs.
+    """
+
+    results: list[float]
+    layers: list[Layer]
+
+    @property
+    def worst(self) -> float:
+        """dB of the worst result."""
+        return min(self.results, default=np.inf)
+
+    @property
+    def mean(self) -> float:
+        """The mean over results and layers of each one's dB. Steadier than the results, which a few elements decide."""
+        every = [*self.results, *(layer.after for layer in self.layers if not layer.moves)]
+        return float(np.mean([min(db, EXACT) for db in every])) if every else np.inf
+
+
+def measured(
     fun: Callable[..., Any],
     policy: Policy,
     params: Sequence[int] | int | None,
     ranges: Mapping[str, Range],
     corrections: Corrections,
-    args: tuple[Any, ...],
-) -> list[Layer]:
-    """Where noise comes in, of one batch, in program order; nothing of inner programs."""
+    batches: Sequence[tuple[Any, ...]],
+    layers: bool = True,
+) -> Quality:
+    """Noise over ``batches``, of the results and of ``layers`` too."""
     plans: list[QuantPlan] = []
 
     def both(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
-        plan = call.plan(policy, "quantize")
+        plan = call.plan(policy, "quantize", bool(ranges))
         plans[:] = [plan]
         walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
-        walk.run(call.values)
         plain = StatisticsTrace(plan, Ranges())
-        plain.run(call.values)
-        return [power(plain.env[v], walk.env[v]) for v in _values(plan)]
+        ends = powers(zip(plain.run(call.values), walk.run(call.values), strict=True))
+        values = _values(plan) if layers else []
+        return ends, powers((plain.env[v], walk.env[v]) for v in values)
 
-    found = jit(both)(*args)
-    (plan,) = plans
-    noise = {v: sqnr(float(x), float(n)) for v, (x, n) in zip(_values(plan), found, strict=True)}
-    layers: list[Layer] = []
-    for step in plan.steps:
-        if isinstance(step, FusedGroup):
-            operands = [noise.get(a, float("inf")) for a in step.activations if isinstance(a, Var)]
-            first = step.equations[0]
-            after = noise[step.output]
-            layers.append(Layer(plan.layer(step), first.source, min(operands, default=float("inf")), after))
-    return layers
+    run = jit(both)
+    found = [run(*args) for args in batches]
+    ends, values = (summed(each) for each in zip(*found, strict=True))
+    noise = dict(zip(_values(plans[0]) if layers else [], (sqnr(*pair) for pair in values), strict=True))
+    return Quality([sqnr(*pair) for pair in ends], list(_layers(plans[0], noise)) if layers else [])
 
 
-def power(x: Array, q: Array) -> tuple[Array, Array]:
-    """Of a value and of the noise in it, in units of its largest element: squares of large numbers overflow."""
-    if not x.size:
-        return constant(0, dtypes.float32), constant(0, dtypes.float32)
-    peak = abs(x).max()
-    unit = broadcast_in_dim(
-        select_n(eq(peak, like(peak, 0)), peak, like(peak, 1)), shape=x.shape, broadcast_dimensions=()
-    )
-    x, error = div(x, unit), div(sub(q, x), unit)
-    return (x * x).sum(), (error * error).sum()
+def _layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
+    for group in plan.groups():
+        if group.output in noise:
+            operands = [noise.get(a, np.inf) for a in group.activations if isinstance(a, Var)]
+            source, before = group.equations[0].source, min(operands, default=np.inf)
+            yield Layer(plan.layer(group), source, before, noise[group.output], group.moves)
 
 
 def _values(plan: QuantPlan) -> list[Var]:
-    """The results of groups."""
-    return [step.output for step in plan.steps if isinstance(step, FusedGroup)]
+    """The float results of groups; of masks, only where they lie says something."""
+    made = [g.output for g in plan.groups() if g.output not in plan.masking]
+    return [v for v in made if v.type.dtype == dtypes.float32]
+
+
+def powers(pairs: Iterable[tuple[Array, Array]]) -> list[tuple[Array, Array, Array]]:
+    """Of each float value and of the noise in it; the first is the unit of both, squared: squares may overflow."""
+    found: list[tuple[Array, Array, Array]] = []
+    for x, q in pairs:
+        if x.dtype != dtypes.float32:
+            continue
+        if not x.size:
+            nothing = constant(0, dtypes.float32)
+            found.append((nothing, nothing, nothing))
+            continue
+        # Infinities that are results say nothing about steps.
+        real = is_finite(x)
+        x, q = (select_n(real, like(v, 0), v) for v in (x, q))
+        peak = abs(x).max()
+        peak = select_n(eq(peak, like(peak, 0)), peak, like(peak, 1))
+        unit = broadcast_in_dim(peak, shape=x.shape, broadcast_dimensions=())
+        x, error = div(x, unit), div(sub(q, x), unit)
+        found.append((peak, (x * x).sum(), (error * error).sum()))
+    return found
+
+
+def summed(found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> NDArray:
+    """Signal and noise of each value over batches, float64 [values, 2], of what `powers` gave for each batch."""
+    parts = np.asarray([[tuple(map(float, each)) for each in batch] for batch in found], np.float64)
+    parts = parts.reshape(len(found), -1, 3)
+    return (parts[..., 1:] * parts[..., :1] ** 2).sum(0)
 
 
 def warn_if_poor(
@@ -195,14 +164,17 @@ def warn_if_poor(
     ranges: Mapping[str, Range],
     corrections: Corrections,
     batches: Sequence[tuple[Any, ...]],
+    worst: float | None = None,
 ) -> None:
-    """A warning with the layers that lose most, if a result is poor."""
-    found = of_results(fun, policy, params, ranges, corrections, batches)
+    """A warning with the layers that lose most, if a result is poor; ``worst`` is its dB, if that is known."""
+    if worst is not None and worst >= POOR:
+        return
+    found = measured(fun, policy, params, ranges, corrections, batches, layers=False).results
     if not found or min(found) >= POOR:
         return
-    layers = by_layer(fun, policy, params, ranges, corrections, batches[0])
-    worst = sorted(layers, key=lambda layer: layer.after - min(layer.before, 40.0))[:NAMED]
-    told = ", ".join(f"{n.name} ({n.after:.0f} dB{f', {n.source}' if n.source else ''})" for n in worst)
+    layers = measured(fun, policy, params, ranges, corrections, batches[:1]).layers
+    losing = sorted(layers, key=lambda layer: layer.after - min(layer.before, 40.0))[:NAMED]
+    told = ", ".join(f"{n.name} ({n.after:.0f} dB{f', {n.source}' if n.source else ''})" for n in losing)
     place = f"result {int(np.argmin(found))} has" if len(found) > 1 else "the result has"
     warnings.warn(
         f"quantize: {place} a signal-to-noise ratio of {min(found):.1f} dB on the calibration data; most is lost in "

@@ -32,7 +32,7 @@ def test_products():
 def test_quantized_products_count_alike():
     w = np.ones((4, 6), np.float32)
     f = lambda x: x @ w
-    assert total(nx.quantize(f, calibrate=[(X,)]), X) == total(f, X) == 8 * 8 * 4 * 6
+    assert total(nx.quantize(f, "int8", calibrate=[(X,)]), X) == total(f, X) == 8 * 8 * 4 * 6
 
 
 def test_loops_and_choices():

@@ -92,7 +92,7 @@ def test_every_law_and_executor():
 def test_quantized_it_is_a_table():
     f = nx.numpy.example_gd
     x = np.linspace(-3, 3, 64, dtype=np.float32)
-    q = nx.quantize(f, calibrate=[(x,)])
+    q = nx.quantize(f, "int8", calibrate=[(x,)])
     y = np.asarray(q(x))
     step = 2 * reference(x).max() / 255
     assert abs(y - reference(x)).max() < 1.1 * step

@@ -33,12 +33,53 @@ def test_what_8_bits_bear_stays_in_8_bits():
 
 
 def test_results_are_as_good_as_they_have_to_be():
-    assert db(hard, nx.quantize(hard, calibrate=[(X,)]), X) < 10
+    assert db(hard, nx.quantize(hard, "int8", calibrate=[(X,)]), X) < 10
     q = nx.quantize(hard, "auto", calibrate=[(X,)])
     assert db(hard, q, X) >= 20
     exceptions: Any = q.policy.exceptions  # type: ignore[attr-defined]
     # All multiply-accumulates are in this product, and 80 % of them stay in 8 bits.
     assert exceptions and "dot_general_0" not in exceptions
+
+
+def test_without_a_policy_int8_widens_what_loses_most():
+    q = nx.quantize(hard, calibrate=[(X,)])
+    assert db(hard, q, X) >= 20 and q.trials[0].found < 10
+    assert q.trials[0].share == q.trials[-1].share == 1.0 and q.trials[-1].sixteen + q.trials[-1].floats > 0
+    assert "beyond 8 bits" in repr(q) and "products in 8 bits" in repr(q.trials)
+
+
+def test_without_a_policy_what_8_bits_bear_stays_in_8_bits():
+    f = lambda x: jnp.tanh(x @ W)
+    q = nx.quantize(f, calibrate=[(X,)])
+    assert (
+        isinstance(q.policy, nx.quant.Scheme)
+        and (np.asarray(q(X)) == np.asarray(nx.quantize(f, "int8", calibrate=[(X,)])(X))).all()
+    )
+
+
+def test_arguments_that_8_bits_spoil_leave_them():
+    """Large and small numbers in one argument, of which only the small ones matter: its first grid is the loss."""
+
+    def f(x: Any) -> Any:
+        return jnp.transpose(x)[:8] * 3.0
+
+    x = X * jnp.where(jnp.arange(16) < 8, 1e-3, 1.0)
+    assert db(f, nx.quantize(f, "int8", calibrate=[(x,)], observer="minmax"), x) < 10
+    assert db(f, nx.quantize(f, calibrate=[(x,)], observer="minmax"), x) >= 20
+
+
+def test_what_is_measured_is_never_worse_than_int8():
+    """A metric that likes int8 best gets it back, whatever the decibels say."""
+    likes = lambda q: -abs(float(abs(q(X)).mean()) - plain)
+    plain = float(abs(nx.quantize(hard, "int8", calibrate=[(X,)])(X)).mean())
+    q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=likes, budget=-1.0)
+    assert likes(q) == max(t.found for t in q.trials) and q.trials[0].unit == "metric"
+
+
+def test_a_function_that_8_bits_ruin_all_over():
+    f = lambda x: jnp.sin(x) - jnp.sin(x + 1e-6)
+    with pytest.warns(UserWarning, match="signal-to-noise"):
+        nx.quantize(f, calibrate=[(X,)])
 
 
 def test_a_metric_decides():

@@ -86,7 +86,7 @@ def test_what_differs_from_batch_to_batch_is_no_bias():
 
 def test_good_results_need_none():
     f = lambda p, x: x @ p["w"]
-    q = nx.quantize(f, calibrate=[(P, x[0, 0]) for x in [b.repeat(2, -1) for b in BATCHES]])
+    q = nx.quantize(f, "int8", calibrate=[(P, x[0, 0]) for x in [b.repeat(2, -1) for b in BATCHES]])
     assert not q.corrections
 
 

@@ -33,7 +33,7 @@ def f(p: Any, x: Any) -> Any:
 
 
 def test_the_last_layer_is_the_result():
-    q = nx.quantize(f, calibrate=DATA)
+    q = nx.quantize(f, "int8", calibrate=DATA)
     report = compare(f, q, DATA)
     assert [layer.name for layer in report] == ["dot_general_0", "tanh_0", "dot_general_1"] and len(report) == 3
     y = np.concatenate([np.asarray(f(*b), np.float64) for b in DATA])
@@ -52,9 +52,9 @@ def test_the_last_layer_is_the_result():
 
 
 def test_inner_layers_are_compared_too():
-    q = nx.quantize(f, calibrate=DATA)
+    q = nx.quantize(f, "int8", calibrate=DATA)
     report = compare(f, q, DATA)
-    alone = nx.quantize(first, calibrate=DATA)
+    alone = nx.quantize(first, "int8", calibrate=DATA)
     wanted = compare(first, alone, DATA)["dot_general_0"]
     got = report["dot_general_0"]
     assert (got.noise, got.signal, got.lsb) == (wanted.noise, wanted.signal, wanted.lsb)
@@ -72,7 +72,7 @@ def test_layers_of_no_error():
 
 def test_what_went_wrong_is_found():
     """One layer's range is far too small: it is the worst, and those before it are good."""
-    q = nx.quantize(f, calibrate=DATA)
+    q = nx.quantize(f, "int8", calibrate=DATA)
     broken = nx.quantize(f, ranges={**q.ranges, "dot_general_1": (-0.01, 0.01)})
     report = compare(f, broken, DATA)
     assert report.worst.name == "dot_general_1" and report.worst.sqnr < 3 and report["dot_general_0"].sqnr > 30
@@ -96,20 +96,20 @@ def test_control_flow_is_compared_by_its_results():
         c = nx.checkpoint(lambda p, c: c @ p["w"])(p, c)
         return lax.cond(True, lambda c: c, lambda c: -c, c) @ p["v"], ys
 
-    report = compare(g, nx.quantize(g, calibrate=DATA), DATA)
+    report = compare(g, nx.quantize(g, "int8", calibrate=DATA), DATA)
     names = [layer.name for layer in report]
     assert names[:3] == ["scan_0.0", "scan_0.1", "checkpoint_0.0"] and names[-1] == "dot_general_0"
     assert all(layer.sqnr > 20 for layer in report)
 
 
 def test_other_batches_than_calibrated():
-    q = nx.quantize(f, calibrate=DATA)
+    q = nx.quantize(f, "int8", calibrate=DATA)
     rows = np.concatenate([x for _, x in DATA])  # of other sizes, not of other ranges
     assert [layer.sqnr > 25 for layer in compare(f, q, [(P, rows[:1]), (P, rows[1:8])])] == [True] * 3
 
 
 def test_tables():
-    report = compare(f, nx.quantize(f, calibrate=DATA), DATA)
+    report = compare(f, nx.quantize(f, "int8", calibrate=DATA), DATA)
     lines = repr(report).splitlines()
     assert lines[0].startswith("layer") and "SQNR dB" in lines[0] and "your line" in lines[0] and len(lines) == 4
     assert "test_comparison.py" in lines[1] and f"{report.worst.sqnr:.1f}" in repr(report)
@@ -118,7 +118,7 @@ def test_tables():
 
 
 def test_the_picture_shows_every_layer():
-    figure = compare(f, nx.quantize(f, calibrate=DATA), DATA).plot()
+    figure = compare(f, nx.quantize(f, "int8", calibrate=DATA), DATA).plot()
     top, bottom = figure.axes[:2]
     assert len(top.patches) == 3 and bottom.get_xticklabels()[0].get_text() == "dot_general_0"
     shares = bottom.images[0].get_array()
@@ -128,14 +128,14 @@ def test_the_picture_shows_every_layer():
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch):
     import sys
 
-    report = compare(f, nx.quantize(f, calibrate=DATA), DATA)
+    report = compare(f, nx.quantize(f, "int8", calibrate=DATA), DATA)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(nx.errors.MissingExtraError, match="pip install"):
         report.plot()
 
 
 def test_errors():
-    q = nx.quantize(f, calibrate=DATA)
+    q = nx.quantize(f, "int8", calibrate=DATA)
     with pytest.raises(ParameterError, match="needs a quantized function"):
         compare(f, f, DATA)
     with pytest.raises(ParameterError, match="no data"):

@@ -208,7 +208,7 @@ def test_keyword_arguments_are_the_arguments():
         return y if scale is None else y * scale
 
     mask, scale = 100 * normal(32, 1), normal(1, 48, scale=0.01)
-    q = nx.quantize(g, calibrate=[(P, X, mask)])
+    q = nx.quantize(g, "int8", calibrate=[(P, X, mask)])
     wanted = q(P, X, mask)
     for call in (
         lambda q: q(P, mask=mask, x=X),
@@ -221,7 +221,7 @@ def test_keyword_arguments_are_the_arguments():
     assert isinstance(q.quantize_params(x=X, mask=mask, p=P)["w"], QArray)
     named = nx.quantize(g, params=0, calibrate=[(P, X, mask)])
     bits(named(x=X, mask=mask, p=P), wanted)
-    four = nx.quantize(g, calibrate=[(P, X, mask, scale)])
+    four = nx.quantize(g, "int8", calibrate=[(P, X, mask, scale)])
     bits(four(P, scale=scale, mask=mask, x=X), four(P, X, mask, scale))
     free = nx.quantize(lambda p, **named: g(p, named["x"], named["mask"]), "int8-weights")
     assert sqnr(g(P, X, mask), free(P, mask=mask, x=X)) > 37
@@ -235,7 +235,7 @@ def test_trees_in_and_out():
         return {"y": y, "none": None, "t": (pair(y.sum(), extra), [x["x"]]), "n": 3}
 
     args = ({"deep": [P, None]}, {"x": X}, None)
-    q = nx.quantize(g, calibrate=[args], params=(0,))
+    q = nx.quantize(g, "int8", calibrate=[args], params=(0,))
     got, wanted = q(*args), g(*args)
     assert nx.tree.structure(got) == nx.tree.structure(wanted) and isinstance(got["t"][0], pair)
     assert sqnr(wanted["y"], got["y"]) > 35 and int(got["n"]) == 3
@@ -245,7 +245,7 @@ def test_trees_in_and_out():
 
 def test_closed_over_weights():
     q = nx.quantize(lambda x: f(P, x), calibrate=[X])
-    bits(q(X), nx.quantize(f, calibrate=BATCH)(P, X))
+    bits(q(X), nx.quantize(f, "int8", calibrate=BATCH)(P, X))
     with pytest.raises(ParameterError, match="3 that the function closes over"):
         q.quantize_params(X)
 
@@ -253,15 +253,15 @@ def test_closed_over_weights():
 def test_params_says_what_is_a_weight():
     # Without, an array is data, and the product one of two activations.
     g = lambda x, w: x @ w
-    data = nx.quantize(g, calibrate=[(X, P["w"])])
-    weights = nx.quantize(g, calibrate=[(X, P["w"])], params=(1,))
+    data = nx.quantize(g, "int8", calibrate=[(X, P["w"])])
+    weights = nx.quantize(g, "int8", calibrate=[(X, P["w"])], params=(1,))
     assert "qmatmul" in str(nx.make_jaxpr(data)(X, P["w"])) and "qdot" in str(nx.make_jaxpr(weights)(X, P["w"]))
-    bits(nx.quantize(g, calibrate=[(X, P["w"])], params=-1)(X, P["w"]), weights(X, P["w"]))
+    bits(nx.quantize(g, "int8", calibrate=[(X, P["w"])], params=-1)(X, P["w"]), weights(X, P["w"]))
     assert isinstance(weights.quantize_params(X, P["w"]), QArray)
 
 
 def test_other_batches_than_calibrated():
-    q = nx.quantize(f, calibrate=BATCH)
+    q = nx.quantize(f, "int8", calibrate=BATCH)
     whole = np.asarray(q(P, X))
     for n in (0, 1, 5, 32):
         bits(q(P, X[:n]), whole[:n])
@@ -271,7 +271,7 @@ def test_other_batches_than_calibrated():
 
 
 def test_beyond_the_calibrated_range_values_saturate():
-    q = nx.quantize(f, calibrate=BATCH)
+    q = nx.quantize(f, "int8", calibrate=BATCH)
     bits(q(P, 1e30 * np.sign(X)), q(P, 1e3 * np.sign(X)))
     bits(nx.jit(q)(P, np.sign(X) * np.float32(np.inf)), q(P, 1e3 * np.sign(X)))
     # What is no number becomes the zero of its grid.
@@ -286,7 +286,7 @@ def test_beyond_the_calibrated_range_values_saturate():
 def test_numbers_and_scalars():
     g = lambda p, x: x * p["s"] + jnp.tanh(x)
     p = {"s": np.float32(2.0)}
-    q = nx.quantize(g, calibrate=[(p, np.float32(v)) for v in (1.5, -1.0)])
+    q = nx.quantize(g, "int8", calibrate=[(p, np.float32(v)) for v in (1.5, -1.0)])
     for v in (0.7, -0.3, 1.5):
         assert abs(float(q(p, v)) - float(g(p, np.float32(v)))) < 0.04 and q(p, v).shape == ()
         bits(nx.jit(q)(p, v), q(p, v))
@@ -296,7 +296,7 @@ def test_integers_look_up():
     p = {"e": normal(20, 64), **P}
     g = lambda p, i: f(p, p["e"][i])
     ids = R.integers(0, 20, (3, 7))
-    q = nx.quantize(g, calibrate=[(p, ids)])
+    q = nx.quantize(g, "int8", calibrate=[(p, ids)])
     assert sqnr(g(p, ids), q(p, ids)) > 33
     stored = q.quantize_params(p, ids)
     assert isinstance(stored["w"], QArray)
@@ -308,16 +308,16 @@ def test_integers_look_up():
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_precision_inputs(dtype: str):
     x = jnp.asarray(X, dtype)
-    q = nx.quantize(f, calibrate=[(P, x)])
+    q = nx.quantize(f, "int8", calibrate=[(P, x)])
     assert q(P, x).dtype == f(P, x).dtype and sqnr(f(P, x), q(P, x)) > 35
     cast = lambda p, x: f(p, x.astype("float32")).astype(dtype)
-    q = nx.quantize(cast, calibrate=[(P, x)])
+    q = nx.quantize(cast, "int8", calibrate=[(P, x)])
     assert q(P, x).dtype == cast(P, x).dtype and sqnr(cast(P, x), q(P, x)) > 35
     bits(nx.jit(q)(P, x), q(P, x))
     half = nx.tree.map(lambda v: jnp.asarray(v, dtype), P)
     short = {"float16": "f16", "bfloat16": "bf16"}[dtype]
     with pytest.raises(ParameterError, match=f"nothing in the function is quantized(?s:.*)dot_general in {short}"):
-        nx.quantize(f, calibrate=[(half, x)])
+        nx.quantize(f, "int8", calibrate=[(half, x)])
 
 
 # --- stored weights ---
@@ -337,11 +337,11 @@ def test_modules_are_trees():
     stored = q.quantize_params(m, X)
     assert sum(isinstance(v, QArray) for v in nx.tree.leaves(stored, is_leaf=lambda v: isinstance(v, QArray))) == 2
     bits(nx.jit(q)(stored, X), q(m, X))
-    bits(nx.quantize(m, calibrate=[X])(X), q(m, X))
+    bits(nx.quantize(m, "int8", calibrate=[X])(X), q(m, X))
 
 
 def test_copies():
-    q = nx.quantize(f, calibrate=BATCH)
+    q = nx.quantize(f, "int8", calibrate=BATCH)
     for c in (copy.deepcopy(q), pickle.loads(pickle.dumps(q))):
         bits(c(P, X), q(P, X))
     stored = pickle.loads(pickle.dumps(q.quantize_params(P, X)))
@@ -443,7 +443,7 @@ def test_what_is_wrong_is_said(make: Any, said: str):
 
 
 def test_other_errors_are_the_functions_own():
-    q = nx.quantize(f, calibrate=BATCH)
+    q = nx.quantize(f, "int8", calibrate=BATCH)
     with pytest.raises(ShapeError, match="contracting dimensions differ"):
         q(P, X[:, :5])
     with pytest.raises(TypeError, match="missing 1 required positional argument"):

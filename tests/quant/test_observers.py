@@ -187,7 +187,7 @@ def test_an_outlier_is_cut_off_and_the_function_gets_better():
     inner = x[:-1]
 
     def error(observer: Any) -> float:
-        q = nx.quantize(f, calibrate=[(w, x)], observer=observer)
+        q = nx.quantize(f, "int8", calibrate=[(w, x)], observer=observer)
         return float(np.abs(np.asarray(q(w, inner)) - np.asarray(f(w, inner))).mean())
 
     assert error(Percentile(99.9)) < 0.2 * error("minmax")

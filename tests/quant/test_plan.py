@@ -75,7 +75,7 @@ def test_groups_of_convolutions():
     assert groups(block, P, I) == [("conv_general_dilated", "sub", "mul", "add", "relu")]
     # A product is computed where its last equation stands, when all it needs is there.
     late = lambda p, x: (lambda y, z: y + jnp.exp(p["g"]) + 0 * z)(conv(x, p["k"]), jnp.tanh(x))
-    q = nx.quantize(late, calibrate=[(P, I)])
+    q = nx.quantize(late, "int8", calibrate=[(P, I)])
     np.testing.assert_array_equal(np.asarray(q(P, I)), np.asarray(nx.jit(q)(P, I)))
 
 

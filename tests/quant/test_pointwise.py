@@ -122,7 +122,7 @@ def test_pictures(name: str):
 
 def test_results_lie_on_their_grids():
     f = lambda p, x: (jnp.tanh(x @ p["w"]), nn.softmax(x), nn.sigmoid(x), nn.relu(x))
-    q = nx.quantize(f, calibrate=[(P, X)])
+    q = nx.quantize(f, "int8", calibrate=[(P, X)])
     t, s, g, r = (np.asarray(v, np.float64) for v in q(P, X))
     assert (t * 128 == np.rint(t * 128)).all() and (s * 256 == np.rint(s * 256)).all()
     assert (g * 256 == np.rint(g * 256)).all() and r.min() == 0
@@ -133,14 +133,14 @@ def test_moves_keep_the_bits():
     plain = nx.quantize(lambda p, x: x @ p["w"], calibrate=[(P, X)])
     y = np.asarray(plain(P, X))
     moved = lambda p, x: (x @ p["w"]).T.reshape(2, 24)[:, ::-1].max(0)
-    q = nx.quantize(moved, calibrate=[(P, X)])
+    q = nx.quantize(moved, "int8", calibrate=[(P, X)])
     np.testing.assert_array_equal(np.asarray(q(P, X)), y.T.reshape(2, 24)[:, ::-1].max(0))
     assert "requantize" not in str(nx.make_jaxpr(q)(P, X))
 
 
 def test_what_has_no_integers_is_left_between_them():
     f = lambda p, x: jnp.sort(jnp.tanh(x @ p["w"]), 0) @ p["w"]
-    q = nx.quantize(f, calibrate=[(P, X)])
+    q = nx.quantize(f, "int8", calibrate=[(P, X)])
     assert [e.op.name for e, _ in q.plan(q.traced(P, X)).left] == ["sort"] and sqnr(f(P, X), q(P, X)) > 28
 
 
@@ -150,7 +150,7 @@ def test_tables_of_ones_own_functions():
         return jnp.sin(3 * x)
 
     f = lambda p, x: wave(x @ p["w"])
-    q = nx.quantize(f, calibrate=[(P, X)])
+    q = nx.quantize(f, "int8", calibrate=[(P, X)])
     assert [e.params["function"] for e in nx.make_jaxpr(q)(P, X).equations if e.op.name == "qunary"] == ["sin"]
     assert sqnr(f(P, X), q(P, X)) > 22
 
@@ -158,7 +158,7 @@ def test_tables_of_ones_own_functions():
 def test_extreme_values():
     for scale in (1e-30, 1e-6, 1e6, 1e20):
         f = lambda p, x: nn.relu(x @ p["w"]) + jnp.abs(x)
-        q = nx.quantize(f, calibrate=[(P, scale * X)])
+        q = nx.quantize(f, "int8", calibrate=[(P, scale * X)])
         assert sqnr(f(P, scale * X) / scale, q(P, scale * X) / scale) > 28
         np.testing.assert_array_equal(np.asarray(nx.jit(q)(P, scale * X)), np.asarray(q(P, scale * X)))
     constant = nx.quantize(lambda p, x: x @ p["w"], calibrate=[(P, 0 * X)])

@@ -144,7 +144,7 @@ def test_what_follows_is_folded_in(steps: list[str], clamp: str, seed: int):
 
     f = lambda p, x: CLAMPS[clamp](affine(p, x))
     x = r.standard_normal((40, 6)).astype(np.float32)
-    q = nx.quantize(f, calibrate=[(p, x)])
+    q = nx.quantize(f, "int8", calibrate=[(p, x)])
     plan = q.plan(q.traced(p, x))
     assert len(plan.groups()) == 1 and not plan.left
     y = np.asarray(f(p, x))
@@ -165,7 +165,7 @@ def test_the_integers_are_the_specifications():
     """One dense layer by hand: weights, bias, sum, rescaling, clamp."""
     p, x = {"w": normal(16, 4), "b": normal(4)}, normal(8, 16)
     f = lambda p, x: nn.relu(x @ p["w"] + p["b"])
-    q = nx.quantize(f, calibrate=[(p, x)])
+    q = nx.quantize(f, "int8", calibrate=[(p, x)])
     x_grid, y_grid = asymmetric(*q.ranges["in_2"]), asymmetric(*q.ranges["relu_0"])
     scale = np.float32(np.abs(p["w"]).max() * np.float32(1 / 127))
     w = np.rint(p["w"] / scale).astype(np.int64)
@@ -195,6 +195,6 @@ def test_products_with_the_batch_in_the_weights_stay_float():
         x, p["w"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"), batch_group_count=2
     ) + jnp.tanh(p["w"]).sum()  # fmt: skip
     p, x = {"w": normal(3, 3, 4, 6)}, normal(2, 5, 5, 4)
-    q = nx.quantize(f, calibrate=[(p, x)])
+    q = nx.quantize(f, "int8", calibrate=[(p, x)])
     assert [e.op.name for e, _ in q.plan(q.traced(p, x)).left] == ["conv_general_dilated"]
     assert sqnr(f(p, x), q(p, x)) > 30

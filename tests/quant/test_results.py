@@ -18,7 +18,7 @@ X = nx.random.normal(nx.random.key(0), (64, 8))
 def told(f: Any, *args: Any, **options: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
-        nx.quantize(f, calibrate=[args], **options)
+        nx.quantize(f, "int8", calibrate=[args], **options)
     return [str(w.message) for w in found]
 
 

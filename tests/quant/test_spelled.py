@@ -22,7 +22,7 @@ def ops(f: F, policy: str = "int8") -> list[str]:
 
 
 def db(f: F) -> float:
-    x, q = np.asarray(f(X)), np.asarray(nx.quantize(f, calibrate=[(X,)])(X))
+    x, q = np.asarray(f(X)), np.asarray(nx.quantize(f, "int8", calibrate=[(X,)])(X))
     return 10 * float(np.log10((x**2).sum() / ((q - x) ** 2).sum()))
 
 
@@ -103,7 +103,7 @@ def test_a_variance_as_a_difference_of_means_keeps_its_digits(axes: tuple[int, .
 
 def test_the_gradient_is_that_of_the_function():
     hard = lambda x: x * jnp.clip(x + 3, 0, 6) / 6
-    q = nx.quantize(hard, calibrate=[(X,)])
+    q = nx.quantize(hard, "int8", calibrate=[(X,)])
     mine, exact = nx.grad(lambda x: q(x).sum())(X), nx.grad(lambda x: hard(x).sum())(X)
     assert float(abs(mine - exact).mean()) < 0.1
 
@@ -112,9 +112,9 @@ def test_roots_of_sums_of_squares_have_16_bits_on_the_way():
     """Squares of values over 40 dB are over 80, and 8 bits are 48."""
     near = jnp.exp(X)
     f = lambda x: jnp.sqrt((x * x) + jnp.square(x[::-1]))
-    x, q = np.asarray(f(near)), np.asarray(nx.quantize(f, calibrate=[(near,)], observer="minmax")(near))
+    x, q = np.asarray(f(near)), np.asarray(nx.quantize(f, "int8", calibrate=[(near,)], observer="minmax")(near))
     small = x < np.median(x)
-    plan = (made := nx.quantize(f, calibrate=[(near,)])).plan(made.traced(near))
+    plan = (made := nx.quantize(f, "int8", calibrate=[(near,)])).plan(made.traced(near))
     assert {g.dtype.name for g in plan.groups() if g.equations[0].op.name in ("mul", "square", "add", "sqrt")} == {
         "int16"
     }
@@ -123,5 +123,5 @@ def test_roots_of_sums_of_squares_have_16_bits_on_the_way():
 
 def test_a_root_of_something_else_stays_in_8_bits():
     f = lambda x: jnp.sqrt(jnp.exp(x) + x * x)
-    q = nx.quantize(f, calibrate=[(X,)])
+    q = nx.quantize(f, "int8", calibrate=[(X,)])
     assert {g.dtype.name for g in q.plan(q.traced(X)).groups()} == {"int8"}

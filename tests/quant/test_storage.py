@@ -80,7 +80,7 @@ def test_weights_used_in_two_ways_stay_float():
             np.testing.assert_allclose(a, b, 1e-4, 1e-4)
     # Two products that store it alike share it; with scales per channel they do not.
     shared = lambda p, x: (x @ p["w"]) @ p["w"].T
-    q = nx.quantize(shared, calibrate=[(p, x)])
+    q = nx.quantize(shared, "int8", calibrate=[(p, x)])
     bits(q(q.quantize_params(p, x), x), q(p, x))
     with pytest.raises(ParameterError, match="no weight in the arguments is stored"):
         nx.quantize(shared, "int8-weights").quantize_params(p, x)

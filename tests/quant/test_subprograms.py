@@ -51,7 +51,7 @@ def test_the_program_that_is_quantized_stays_what_it_was(monkeypatch: pytest.Mon
         y = lax.cond(x.sum() > 0, lambda v: v @ p["v"], lambda v: -v @ p["v"], y)
         return lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, c[1] + y @ p["v"].T @ p["v"]), (0, y))[1]
 
-    nx.quantize(f, calibrate=[(P, X), (P, -X)])(P, X)
+    nx.quantize(f, "int8", calibrate=[(P, X), (P, -X)])(P, X)
     assert {"scan", "cond", "while", "checkpoint"} <= set(seen)
 
 
@@ -69,7 +69,7 @@ def test_custom_derivatives_survive():
     act.defjvp(lambda x, t: (act(x[0]), 5 * t[0]))
     g = lambda p, x: act(product(x, p["w"]))
     p, x = nx.tree.map(nx.asarray, P), nx.asarray(X)
-    q = nx.quantize(g, calibrate=[(p, x)])
+    q = nx.quantize(g, "int8", calibrate=[(p, x)])
     assert sqnr(g(p, x), q(p, x)) > 33
     assert "qdot" in str(nx.make_jaxpr(q)(p, x))
     scalar = lambda f: lambda p, x: f(p, x).sum()
@@ -102,7 +102,7 @@ def test_what_a_custom_derivative_closes_over():
 
     pulled.defvjp(lambda x, y: (pulled(x, y), None), lambda _, g: (None, 2 * g))
     x, w, y = nx.asarray(X), nx.asarray(P["w"]), normal(32, 48)
-    q = nx.quantize(model, calibrate=[(x, w)], params=(1,))
+    q = nx.quantize(model, "int8", calibrate=[(x, w)], params=(1,))
     bits(nx.jit(q)(x, w), q(x, w))
     assert sqnr(x @ w, q(x, w)) > 33
     value, g = nx.value_and_grad(lambda x: q(x, w).sum())(x)
@@ -110,7 +110,7 @@ def test_what_a_custom_derivative_closes_over():
     np.testing.assert_array_equal(g, np.pad(np.full((32, 48), 7), ((0, 0), (0, 16))))
     with pytest.raises(nx.errors.GradientError, match="closes over"):
         nx.grad(lambda w: q(x, w).sum())(w)
-    q = nx.quantize(pulled, calibrate=[(x, y)])
+    q = nx.quantize(pulled, "int8", calibrate=[(x, y)])
     gx, gy = nx.jit(nx.grad(lambda x, y: q(x, y).sum(), (0, 1)))(x, nx.asarray(y))
     assert not np.asarray(gx).any() and (np.asarray(gy) == 2).all()
 
@@ -143,7 +143,7 @@ def test_values_on_grids_stay_on_them():
     held = lambda p, x: nx.checkpoint(inner)(p, inner(p, x)) @ p["w"]
     chosen = lambda p, x: lax.cond(x.sum() > 0, inner, lambda p, x: inner(p, x) + 1, p, inner(p, x)) @ p["w"]
     data = [(p, x), (p, -x)]
-    wanted, q, c = (nx.quantize(g, calibrate=data) for g in (straight, held, chosen))
+    wanted, q, c = (nx.quantize(g, "int8", calibrate=data) for g in (straight, held, chosen))
     assert snaps(q, p, x) == snaps(wanted, p, x) == 1
     bits(q(p, x), wanted(p, x))
     # Branches give different grids: what comes out is put on one.
@@ -191,7 +191,7 @@ def test_what_is_carried_from_beyond_a_fixed_grid():
     p, xs = {"u": normal(4, 4)}, normal(3, 2, 4)
     rnn = lambda p, xs, h: lax.scan(lambda h, x: (jnp.tanh(x + h @ p["u"]), h), h, xs)[1]
     start = np.full((2, 4), 5, np.float32)
-    q = nx.quantize(rnn, calibrate=[(p, xs, start)])
+    q = nx.quantize(rnn, "int8", calibrate=[(p, xs, start)])
     np.testing.assert_allclose(q(p, xs, start)[0], start, atol=0.05)
     bits(nx.jit(q)(p, xs, start), q(p, xs, start))
 
@@ -221,7 +221,7 @@ CELLS = {
 @pytest.mark.parametrize("name", CELLS)
 def test_carries_of_every_kind(name: str):
     f, p, x = CELLS[name], {"w": normal(8, 8, scale=0.3)}, normal(3, 5, 8)
-    q = nx.quantize(f, calibrate=[(p, x), (p, -x)])
+    q = nx.quantize(f, "int8", calibrate=[(p, x), (p, -x)])
     y = nx.tree.leaves(q(p, x))
     for a, b in zip(nx.tree.leaves(f(p, x)), y, strict=True):
         assert a.dtype == b.dtype and (a.dtype != np.float32 or sqnr(a, b) > 24)
@@ -240,4 +240,4 @@ def test_products_in_a_composite_are_quantized():
     f = lambda x: nn.relu(x @ w)
     x = np.linspace(-1, 1, 8, dtype=np.float32).reshape(2, 4)
     quantized = nx.quantize(lambda x: lax.composite(f, "my.layer")(x), calibrate=[(x,)])
-    np.testing.assert_array_equal(quantized(x), nx.quantize(f, calibrate=[(x,)])(x))
+    np.testing.assert_array_equal(quantized(x), nx.quantize(f, "int8", calibrate=[(x,)])(x))

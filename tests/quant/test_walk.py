@@ -174,15 +174,15 @@ def test_inside_of_control_flow(name: str):
 
 
 def test_quantize_takes_transformed_functions():
-    ranges = nx.quantize(layer, calibrate=[(P, X)]).ranges
-    wanted = nx.quantize(layer, calibrate=[(P, X)])(P, X)
+    ranges = nx.quantize(layer, "int8", calibrate=[(P, X)]).ranges
+    wanted = nx.quantize(layer, "int8", calibrate=[(P, X)])(P, X)
     for f in (
         nx.jit(layer),
         nx.vmap(layer, in_axes=(None, 0)),
         nx.checkpoint(layer),
         nx.jit(nx.vmap(nx.jit(layer), (None, 0))),
     ):
-        qf = nx.quantize(f, calibrate=[(P, X)])
+        qf = nx.quantize(f, "int8", calibrate=[(P, X)])
         assert len(qf.ranges) == len(ranges)
         bits(qf(P, X), wanted)
     rows = nx.quantize(layer, ranges=ranges)
@@ -192,7 +192,7 @@ def test_quantize_takes_transformed_functions():
 def test_gradients_of_float_functions_can_be_quantized():
     """Any program is a program: that of a gradient too."""
     step = nx.grad(lambda x, p: (layer(p, x) ** 2).sum())
-    qf = nx.quantize(step, calibrate=[(X, P)])
+    qf = nx.quantize(step, "int8", calibrate=[(X, P)])
     y = np.asarray(step(nx.asarray(X), P))
     assert np.abs(np.asarray(qf(X, P)) - y).max() < 0.1 * np.abs(y).max()
 

@@ -74,5 +74,5 @@ def test_lines_and_scopes_stay():
         with nx.named_scope("head"):
             return x @ W
 
-    small = narrow(nx.make_jaxpr(nx.quantize(f, calibrate=[(X,)]))(X))
+    small = narrow(nx.make_jaxpr(nx.quantize(f, "int8", calibrate=[(X,)]))(X))
     assert all(e.scope == "head" and "test_narrow" in str(e.source) for e in small.equations)

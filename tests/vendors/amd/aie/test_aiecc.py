@@ -84,7 +84,7 @@ def compiled(**options):
     def f(params, x):
         return x @ params["w"]
 
-    q = nx.quantize(f, calibrate=[({"w": W}, X)])
+    q = nx.quantize(f, "int8", calibrate=[({"w": W}, X)])
     return nx.compile(q, target="aie-npu1", **options)({"w": W}, X)
 
 

@@ -69,7 +69,7 @@ def test_the_files_are_designs_kernels_weights_and_what_a_runtime_needs(quantize
 
 def test_an_operation_with_one_known_number_is_a_table():
     f = lambda x: (x * 0.7 + 0.3) * nx.nn.gelu(x)
-    artifact = nx.compile(nx.quantize(f, calibrate=[(X,)]), target="aie-npu2")(X)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[(X,)]), target="aie-npu2")(X)
     assert artifact.deviation.exact
     assert all(r.device == "npu" for r in artifact.report.rows)
     assert sum(b"@nx_lookup" in text for name, text in artifact.files.items() if name.endswith(".mlir")) == 2
@@ -82,7 +82,7 @@ def test_equal_designs_are_written_once():
 
     params = {k: RNG.normal(size=(32, 32)).astype(np.float32) for k in "ab"}
     x = RNG.normal(size=(8, 32)).astype(np.float32)
-    artifact = nx.compile(nx.quantize(twice, calibrate=[(params, x)]), target="aie-npu1")(params, x)
+    artifact = nx.compile(nx.quantize(twice, "int8", calibrate=[(params, x)]), target="aie-npu1")(params, x)
     assert [n for n in artifact.files if n.endswith(".mlir")] == ["twice.mlir"]
     assert len([n for n in artifact.files if n.endswith(".bin")]) == 2
     assert artifact.deviation.exact
@@ -117,7 +117,7 @@ def test_a_product_of_activations_is_taken_in_floats_and_not_in_integers():
     x, y = RNG.normal(size=(20, 30)).astype(np.float32), RNG.normal(size=(30, 10)).astype(np.float32)
     artifact = nx.compile(f, target="aie-npu1")(x, y)
     np.testing.assert_allclose(np.asarray(artifact.run(x, y)), x @ y, atol=0.1)
-    q = nx.quantize(f, calibrate=[(x, y)])
+    q = nx.quantize(f, "int8", calibrate=[(x, y)])
     row = next(r for r in nx.explain(q, target="aie-npu1")(x, y).rows if "matmul" in r.op)
     assert row.device == "host" and "two activations" in row.reason
 
@@ -126,7 +126,7 @@ def test_views_are_no_work_and_strict_takes_them():
     params = {"w": RNG.normal(size=(40, 8)).astype(np.float32)}
     f = lambda params, x: nx.nn.relu((x.reshape(-1, 40) @ params["w"]).reshape(x.shape[0], -1))
     x = RNG.normal(size=(4, 2, 40)).astype(np.float32)
-    artifact = nx.compile(nx.quantize(f, calibrate=[(params, x)]), target="aie-npu1", strict=True)(params, x)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[(params, x)]), target="aie-npu1", strict=True)(params, x)
     assert artifact.deviation.exact and artifact.report.on_npu == len(artifact.report.rows)
     assert any("view" in r.reason for r in artifact.report.rows)
 
@@ -142,7 +142,7 @@ def test_a_graph_without_any_op_of_the_array_is_the_hosts():
 def test_half_a_program_has_no_latency():
     f = lambda params, x: nx.nn.softmax(x @ params["w2"])
     x = RNG.normal(size=(4, 70)).astype(np.float32)
-    artifact = nx.compile(nx.quantize(f, calibrate=[(PARAMS, x)]), target="aie-npu1")(PARAMS, x)
+    artifact = nx.compile(nx.quantize(f, "int8", calibrate=[(PARAMS, x)]), target="aie-npu1")(PARAMS, x)
     assert 0 < artifact.report.share < 1 and "latency" not in artifact.cost
     assert artifact.cost["npu latency"].value > 84.2e-6
 
@@ -153,7 +153,7 @@ def test_one_number_and_a_known_one_are_computed(f, shape):
     x = np.full(shape, 3.0, np.float32)
     artifact = nx.compile(f, target="aie-npu1")(x)
     np.testing.assert_array_equal(np.asarray(artifact.run(x)), np.asarray(f(x)))
-    q = nx.compile(nx.quantize(f, calibrate=[(x,)]), target="aie-npu1")(x)
+    q = nx.compile(nx.quantize(f, "int8", calibrate=[(x,)]), target="aie-npu1")(x)
     assert q.deviation.exact and np.asarray(q.run(x)).shape == shape
 
 

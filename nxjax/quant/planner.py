@@ -1,0 +1,174 @@
+"""Makes the plan of a program: which equations are one group, what is looked into, and what stays float."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, final
+
+from nxjax.ops.composite_attention import dot_product_attention
+from nxjax.ops.quant_grid import Grid
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.patterns import fuse_patterns
+from nxjax.quant.pieces import WIDE, Expanding, in_pieces, name_results
+from nxjax.quant.plan import Inner, QuantPlan, named_grid
+from nxjax.quant.pointwise import keeps_grid, match_pointwise
+from nxjax.quant.products import is_product, match_product, too_deep
+from nxjax.quant.scheme import Layered, Policy, Scheme, in_float, resolve_policy
+from nxjax.quant.sites import find_sites
+from nxjax.quant.spelled import magnitudes
+from nxjax.quant.subprograms import HOLDING, LOOPS
+from nxjax.quant.view import WeightView
+from nxjax.quant.weight_groups import match_lookup
+from nxjax.trace import dtypes
+from nxjax.trace.program import Equation, Program, Var
+from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.inline import inlined
+from nxjax.transforms.slice_updates import use_slice_updates
+
+# Calls that are written out.
+JIT: Final = frozenset(("jit", "bucketed", "call_exported", "composite"))
+
+
+def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
+    """The plan of ``program``, whose inputs marked in ``weights`` hold weights."""
+    return _Planner(policy).plan(program, weights, "")
+
+
+def named_policy(program: Program, weights: Sequence[bool], grids: Mapping[Var, Grid]) -> Policy:
+    """The policy that quantizes what reads a value on a named grid, with integers of that grid's size.
+
+    `quantize_dequantize` names grids, and ``grids`` those of inputs.
+    """
+    plan = make_plan(program, weights, lambda op, scope, types: None)
+    answers: dict[str, Scheme | str | None] = {}
+    on = {v: grid.dtype for v, grid in grids.items()}
+    for e in plan.program.equations:
+        read = next((on[a] for a in e.inputs if isinstance(a, Var) and a in on), None)
+        grid = named_grid(e)
+        if grid is not None:
+            on[e.outputs[0]] = grid.dtype
+        elif read is not None and e.outputs:
+            answers[plan.names[e.outputs[0]]] = Scheme(activations=read, dense_per_channel=True)
+            if keeps_grid(e):
+                on[e.outputs[0]] = read
+    return Layered(lambda op, scope, types: None, answers)
+
+
+@final
+class _Planner:
+    def __init__(self, policy: Policy, why: str = "") -> None:
+        self.policy = policy
+        # Why everything is left in float, if all is.
+        self.why = why
+
+    def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> QuantPlan:
+        program, names = self._prepared(program, weights, prefix)
+        view = WeightView(program, weights)
+        plan = QuantPlan(program, names)
+        wide = magnitudes(program, view)
+        taken: set[Equation] = set()
+        starts: dict[Equation, FusedGroup] = {}
+        for e in program.equations:
+            if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
+                continue
+            group = self._group(plan, view, e, e in wide)
+            if group is not None and not taken.intersection(group.equations):
+                # Computed where its last equation stands, when all its operands are there.
+                starts[group.equations[-1]] = group
+                taken.update(group.equations)
+        self._steps(plan, view, starts, taken)
+        find_sites(plan, view)
+        return plan
+
+    def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
+        program = use_slice_updates(inlined(program, 0, JIT))
+        names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
+        names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.constvars))
+        name_results(program.equations, prefix, names)
+        if any(map(in_pieces, program.equations)):
+            program = Expanding(program, self.policy, names).program()
+        program = fuse_patterns(program, weights, self.policy, names)
+        if any(e.op in WIDE for e in program.equations):
+            program = Expanding(program, self.policy, names).program()
+        return _alive(program), names
+
+    def _group(self, plan: QuantPlan, view: WeightView, e: Equation, wide: bool) -> FusedGroup | None:
+        scheme = resolve_policy(self.policy, e, plan.names)
+        if scheme is None:
+            return None
+        if wide and scheme.integer:
+            scheme = replace(scheme, activations=dtypes.int16)
+        return match_product(view, e, scheme) or match_lookup(view, e, scheme) or match_pointwise(view, e, scheme)
+
+    def _steps(
+        self,
+        plan: QuantPlan,
+        view: WeightView,
+        starts: dict[Equation, FusedGroup],
+        taken: set[Equation],
+    ) -> None:
+        for e in plan.program.equations:
+            if e in starts:
+                plan.steps.append(starts[e])
+            elif e in taken:
+                continue
+            elif e.op.name in HOLDING and any(map(_computes, e.programs())):
+                name = plan.names[e.outputs[0]].removesuffix(".0")
+                masks = _inner_weights(e, [view.is_weight(a) for a in e.inputs])
+                programs = list(e.programs())
+                within = [f"{name}/" if len(programs) == 1 else f"{name}/{k}/" for k in range(len(programs))]
+                # How often a loop runs is no matter of rounding.
+                decides = _Planner(in_float, _CONDITION) if len(programs) == 2 and e.op.name in LOOPS else self
+                makers = [decides, *[self] * (len(programs) - 1)]
+                rows = zip(makers, programs, masks, within, strict=True)
+                inner = tuple(make.plan(p, mask, w) for make, p, mask, w in rows)
+                plan.steps.append(Inner(e, inner))
+            else:
+                plan.steps.append(e)
+                if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
+                    scheme = resolve_policy(self.policy, e, plan.names)
+                    deep = scheme is not None and too_deep(e, scheme)
+                    plan.left.append((e, self.why or (_TOO_DEEP if deep else _FLOAT)))
+
+
+# Why equations stay float.
+_FLOAT: Final = "no integer form, or the policy leaves it in float"
+_CONDITION: Final = "it decides how often a loop runs, which stays float"
+_TOO_DEEP: Final = "sums more elements than integer accumulators hold"
+
+
+def _alive(program: Program) -> Program:
+    """Without what nothing needs, which would count as another user of a value, and want a range."""
+    wanted = {a for a in program.outputs if isinstance(a, Var)}
+    kept: list[Equation] = []
+    for e in reversed(program.equations):
+        if e.effect or not wanted.isdisjoint(e.outputs):
+            kept.append(e)
+            wanted.update(a for a in e.inputs if isinstance(a, Var))
+    if len(kept) == len(program.equations):
+        return program
+    return Program(program.inputs, kept[::-1], program.outputs, program.constvars, program.values, program.name)
+
+
+def _computes(program: Program) -> bool:
+    """Whether a program, or one it holds, has a product: what is worth looking into."""
+    return any(
+        is_product(e) or e.op is dot_product_attention or any(map(_computes, e.programs()))
+        for e in inlined(program, 0, JIT).equations
+    )
+
+
+def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
+    """Per held program, which of its inputs hold weights, from which operands of the equation do."""
+    name, params = e.op.name, e.params
+    outer = list(outer)
+    if name in LOOPS:
+        loop: LoopParams = params["loop"]
+        # A carry starts as what it is given and becomes something else.
+        x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
+        return [list(x.body_inputs)] if loop.cond is None else [list(x.cond_inputs), list(x.body_inputs)]
+    if name == "cond":
+        return [outer[1:] for _ in params["branches"]]
+    programs = list(e.programs())
+    return [outer if len(p.inputs) == len(outer) else [False] * len(p.inputs) for p in programs]

@@ -1,0 +1,59 @@
+"""What a search for layers that have to leave 8 bits measured, as a table. Knows nothing of functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from nxjax.display import page
+from nxjax.display.columns import columns
+
+
+@final
+@dataclass(frozen=True)
+class WidthTrial:
+    """One choice that was measured.
+
+    Attributes:
+        sixteen: how many layers compute in 16 bits.
+        floats: how many compute in float.
+        share: of all multiply-accumulates, those in 8 bits, 0 to 1.
+        found: what the choice gives, in ``unit``.
+        unit: "dB", of the worst result, or "metric".
+    """
+
+    sixteen: int
+    floats: int
+    share: float
+    found: float
+    unit: str
+
+
+@final
+class WidthTrials(tuple[WidthTrial, ...]):
+    """What was measured, in order; the first is int8 as it is. Prints as a table.
+
+    >>> WidthTrials([WidthTrial(0, 0, 1.0, 2.0, "dB"), WidthTrial(3, 1, 0.9, 21.5, "dB")])
+    in 16 bits  in float  products in 8 bits     dB
+    0           0         100.0%                2.0
+    3           1         90.0%                21.5
+    """
+
+    __slots__ = ()
+
+    @property
+    def best(self) -> float:
+        """The best that was found."""
+        return max((t.found for t in self), default=float("inf"))
+
+    def _rows(self) -> list[tuple[str, ...]]:
+        return [(str(t.sixteen), str(t.floats), f"{t.share:.1%}", f"{t.found:.4g}") for t in self]
+
+    def _head(self) -> tuple[str, ...]:
+        return "in 16 bits", "in float", "products in 8 bits", self[0].unit if self else "dB"
+
+    def __repr__(self) -> str:
+        return "\n".join(columns([self._head(), *self._rows()]))
+
+    def _repr_html_(self) -> str:
+        return page.page(page.table(self._head(), self._rows()))
