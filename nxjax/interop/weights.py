@@ -187,7 +187,9 @@ def _possible(shape: list[Any]) -> bool:
 
 def _safetensors(path: Path) -> LazyWeights:
     file = TensorFile(path, mapping=MappedFile)
-    metadata = file.header.get(METADATA)
+    metadata: Any = file.header.get(METADATA, {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", metadata).values()):
+        damaged(path, "metadata that are no texts by name")
 
     def reader(name: str, row: Any) -> Callable[[], NDArray]:
         said: dict[str, Any] = row if isinstance(row, dict) else {}
@@ -202,7 +204,7 @@ def _safetensors(path: Path) -> LazyWeights:
 
     rows = {k: reader(k, v) for k, v in file.header.items() if k != METADATA}
     file.check_places()
-    return LazyWeights(rows, metadata if isinstance(metadata, dict) else {})
+    return LazyWeights(rows, metadata)
 
 
 # --- GGUF ---

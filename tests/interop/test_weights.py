@@ -307,6 +307,14 @@ def test_a_key_of_safetensors_is_there_once(tmp_path: Path, twice: str):
         nx.interop.load_safetensors(file)
 
 
+@pytest.mark.parametrize("said", [[1], "x", 3, None, {"a": 1}, {"a": ["b"]}])
+def test_metadata_of_safetensors_are_texts(tmp_path: Path, said: Any):
+    header, file = json.dumps({"__metadata__": said}).encode(), tmp_path / "x.safetensors"
+    file.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(InvalidFileError, match="metadata"):
+        nx.interop.load_safetensors(file)
+
+
 @pytest.mark.parametrize("part", [3, None, ["a"], "..", ".", "", "lost.safetensors", "a\0", "folder"])
 def test_an_index_whose_parts_are_no_files(tmp_path: Path, part: Any):
     (tmp_path / "folder").mkdir()
