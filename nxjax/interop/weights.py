@@ -187,7 +187,7 @@ def _possible(shape: list[Any]) -> bool:
 
 def _safetensors(path: Path) -> LazyWeights:
     file = TensorFile(path, mapping=MappedFile)
-    metadata: Any = file.header.get(METADATA, {})
+    metadata: Any = file.header.get(METADATA) or {}
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in cast("dict[str, Any]", metadata).values()):
         damaged(path, "metadata that are no texts by name")
 
