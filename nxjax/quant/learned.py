@@ -39,8 +39,8 @@ from nxjax.trace.program import Var
 Steps = Mapping[str, Mapping[str, Any]]
 # What weights with steps are stored as.
 INTEGERS: Final = (dtypes.int4, dtypes.int8)
-# Steps stay this large at least.
-TINY: Final = 2.0**-100
+# Steps stay this large at least: a value over the square of one is finite.
+TINY: Final = 2.0**-40
 
 
 @final
@@ -167,10 +167,10 @@ def on_steps(v: Array, step: Array, low: float, high: float, count: int) -> Arra
         count: N, of `lsq`.
     """
     share = 1 / np.sqrt(builtins.max(count, 1) * high)
-    # Its value, and a share of its derivative.
-    step = max(step, like(step, TINY))
-    still = stop_gradient(step)
-    step = broadcast_blocks(add(still, mul(sub(step, still), like(step, share))), v.shape)
+    # Its value, and a share of its derivative; one that training has made too small finds its way back.
+    still = stop_gradient(max(step, like(step, TINY)))
+    moved = mul(sub(step, stop_gradient(step)), like(step, share))
+    step = broadcast_blocks(add(still, moved), v.shape)
     ratio = min(max(v / step, like(v, low)), like(v, high))
     whole = add(ratio, stop_gradient(sub(round(ratio, rounding_method=TO_NEAREST_EVEN), ratio)))
     return mul(whole, step)

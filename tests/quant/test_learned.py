@@ -88,11 +88,14 @@ def digits() -> tuple[Any, Any, Any]:
     return x[order], y[order], jnp.eye(10)
 
 
-def test_better_than_fixed_ranges_on_digits():
-    """An MLP of one scale for all weights of a layer, in 4 bits; both are trained alike on the first 1,200 digits."""
+def _on_digits(seed: int) -> float:
+    """What an MLP with learned ranges loses, as a share of what it loses with fixed ones.
+
+    It has one scale for all weights of a layer, in 4 bits; both are trained alike on the first 1,200 digits.
+    """
     x, y, hot = digits()
     f = lambda p, x: nn.relu(x @ p["w"] + p["b"]) @ p["v"] + p["c"]
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     first = lambda *shape: rng.standard_normal(shape).astype(np.float32)
     p = {"w": first(64, 12) / 8, "b": np.zeros(12, np.float32), "v": first(12, 10) / 5, "c": np.zeros(10, np.float32)}
 
@@ -130,8 +133,20 @@ def test_better_than_fixed_ranges_on_digits():
     steps, better = trained(lambda both, x: learned(*both, x), (learned.initial, p), 5, 3e-3)
     q = learned.quantized(steps, better, x[:1])
     lost = lambda run, p: float(loss(run, p, x[1200:], y[1200:]))
-    # 0.30 and 0.52; of two other beginnings 0.25 and 0.63, 0.58 and 2.7.
-    assert lost(q, better) < 0.8 * min(lost(fixed, after), lost(fixed, p))
+    return lost(q, better) / min(lost(fixed, after), lost(fixed, p))
+
+
+def test_better_than_fixed_ranges_on_digits():
+    # One beginning says little: these gave 0.83, 0.47 and 0.42, three others 0.22 to 0.48.
+    assert np.prod([_on_digits(seed) for seed in range(3)]) ** (1 / 3) < 0.75
+
+
+def test_a_step_that_is_too_small_finds_its_way_back():
+    loss = lambda step: ((module.on_steps(x, step, -128.0, 127.0, 4) - x) ** 2).sum()
+    x = jnp.array([0.0, 0.5, -1.0, 2.0])
+    for start in (0.0, -1.0, 1e-30):
+        g = nx.grad(loss)(jnp.full((1,), start))
+        assert np.isfinite(np.asarray(g)).all() and g[0] < 0
 
 
 def test_errors():
