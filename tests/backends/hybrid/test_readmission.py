@@ -260,8 +260,8 @@ def test_an_engine_that_is_dropped_ends_its_threads():
     del engine, run
     gc.collect()
     until(lambda: not names())
-    gc.collect()
-    assert core() is None
+    # A thread that has just ended may hold it for a moment.
+    until(lambda: gc.collect() >= 0 and core() is None)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a system without fork")
