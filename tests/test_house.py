@@ -59,8 +59,9 @@ ABOVE = """
     debug sharding
     random
     distributed nn scipy stablehlo
-    example_libraries experimental export generation predict
+    example_libraries experimental export predict
     interop nas
+    generation
     doctor
     __init__
     demo hardware

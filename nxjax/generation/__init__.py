@@ -20,6 +20,7 @@ _FILES = {
     "text": "TextStream",
     "tokenizer": "Tokenizer",
     "weights": "quantize_weights nbytes save load",
+    "pretrained": "from_pretrained",
     "genai": "export_genai load_genai GenaiModel",
 }
 _HOMES = _homes(_FILES)

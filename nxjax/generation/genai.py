@@ -16,8 +16,9 @@ import numpy as np
 
 from nxjax.errors import ParameterError
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import Params, check, rotations
+from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
+from nxjax.generation.rope import rotations
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.tokenizer import FILE, Tokenizer
 from nxjax.trace.boundary import entry
@@ -54,7 +55,7 @@ def export_genai(
 
     Raises:
         LoweringError: a head size that the runtime's attention does not support.
-        ParameterError: another provider, or something else at ``path``.
+        ParameterError: another provider, something else at ``path``, or a decoder with options.
         MissingExtraError: onnx is not installed.
 
     >>> import nxjax as nx, os, tempfile
@@ -68,6 +69,12 @@ def export_genai(
     from nxjax.vendors.onnx import genai
 
     check(params, config)
+    if config.options:
+        raise ParameterError(
+            "export_genai: a decoder with options that the runtime's graph does not have",
+            got=", ".join(config.options),
+            expected="RMS norms, rotary positions, no biases, gated MLPs with silu",
+        )
     if options and provider == "cpu":
         raise ParameterError("export_genai: the CPU's provider has no options", got=", ".join(options), expected="none")
     data_name = f"{genai.MODEL}.data"

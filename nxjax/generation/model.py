@@ -1,34 +1,32 @@
 """A decoder-only transformer as pure functions of its parameters: the whole sequence at once, or more of it at a time.
 
-RMS norms before each part, rotary positions, grouped-query attention, SwiGLU (as Touvron et al., "LLaMA", 2023). Linear
-layers have no biases. Weights are arrays, or `QArray`s as `nx.quant` makes them. Knows no text, no sampling, no file.
+By default RMS norms before each part, rotary positions, grouped-query attention, SwiGLU and no biases (as Touvron et
+al., "LLaMA", 2023); the configuration's options are other families' ways. Weights are arrays, or `QArray`s as
+`nx.quant` makes them. Knows no text, no sampling, no file.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-import numpy as np
-
 from nxjax import nn, random
 from nxjax import numpy as jnp
-from nxjax.config import config as settings
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.numpy import host_functions
+from nxjax.generation.layers import added, attended, capped, linear, mlp, normalized, product, visible
+from nxjax.generation.rope import angles, rotated
 from nxjax.quant.qarray import QArray
-from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
 
 Params = dict[str, Any]
-# Rows up to which a product takes the time of its weights' bytes.
-FEW: Final = 4
+# Products whose sums over layers keep their size.
+_LAST: Final = ("out", "down", "experts_down", "shared_down")
 
 
 @entry
@@ -43,40 +41,41 @@ def init(key: Any, config: DecoderConfig) -> Params:
     Returns:
         ``{"embedding" [vocabulary, width], "layers": [{"attention": {"norm" [width], "qkv" [width, qkv], "out"},
         "mlp": {"norm", "gate_up" [width, 2 hidden], "down"}}, ...], "norm"}``, and ``"head"`` [width, vocabulary] if it
-        is not tied.
+        is not tied. Options add parts to it; ``config.shapes`` has all names and shapes.
 
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
     >>> params = init(nx.random.key(0), config)
     >>> sum(p.size for p in nx.tree.leaves(params)) == config.parameters
     True
     """
-    keys = iter(random.split(key, 4 * config.layers + 2))
-    inner, ends = config.heads * config.head_size, 1 / math.sqrt(2 * config.layers)
+    shapes = config.shapes
+    matrices = [
+        n for layer in shapes["layers"] for part in layer.values() for n, shape in part.items() if _drawn(shape)
+    ]
+    keys = iter(random.split(key, len(matrices) + 2 + config.learned_positions))
+    ends = 1 / math.sqrt(2 * config.layers)
 
-    def normal(rows: int, columns: int, scale: float = 1.0) -> Array:
-        return random.normal(next(keys), (rows, columns)) * (scale / math.sqrt(rows))
+    def normal(shape: tuple[int, ...], scale: float = 1.0) -> Array:
+        return random.normal(next(keys), shape) * (scale / math.sqrt(shape[-2]))
+
+    def made(name: str, shape: tuple[int, ...]) -> Array:
+        if not _drawn(shape):
+            return jnp.zeros(shape) if name.endswith("bias") else jnp.ones(shape)
+        return normal(shape, ends if name in _LAST else 1.0)
 
     layers = [
-        {
-            "attention": {
-                "norm": jnp.ones(config.width),
-                "qkv": normal(config.width, config.qkv),
-                "out": normal(inner, config.width, ends),
-            },
-            "mlp": {
-                "norm": jnp.ones(config.width),
-                "gate_up": normal(config.width, 2 * config.hidden),
-                "down": normal(config.hidden, config.width, ends),
-            },
-        }
-        for _ in range(config.layers)
+        {part: {name: made(name, shape) for name, shape in leaves.items()} for part, leaves in layer.items()}
+        for layer in shapes["layers"]
     ]
     # Rows whose products with a normalized vector, the logits, have a deviation of about 1.
-    table = random.normal(next(keys), (config.vocabulary, config.width)) / math.sqrt(config.width)
-    params: Params = {"embedding": table, "layers": layers, "norm": jnp.ones(config.width)}
-    if not config.tied:
-        params["head"] = normal(config.width, config.vocabulary)
-    return params
+    table = random.normal(next(keys), shapes["embedding"]) / math.sqrt(config.width)
+    rest = {name: made(name, shapes[name]) for name in shapes if name not in ("embedding", "layers")}
+    return {"embedding": table, "layers": layers, **rest}
+
+
+def _drawn(shape: tuple[int, ...]) -> bool:
+    """Whether a parameter starts with random numbers."""
+    return len(shape) > 1
 
 
 def check(params: Any, config: DecoderConfig) -> None:
@@ -95,13 +94,7 @@ def check(params: Any, config: DecoderConfig) -> None:
 @lru_cache(maxsize=8)
 def _expected(config: DecoderConfig) -> dict[str, Any]:
     """Names and shapes of all parameters."""
-    width, inner = config.width, config.heads * config.head_size
-    layer = {
-        "attention": {"norm": (width,), "qkv": (width, config.qkv), "out": (inner, width)},
-        "mlp": {"norm": (width,), "gate_up": (width, 2 * config.hidden), "down": (config.hidden, width)},
-    }
-    head = {} if config.tied else {"head": (width, config.vocabulary)}
-    return {"embedding": (config.vocabulary, width), "layers": [layer] * config.layers, "norm": (width,), **head}
+    return config.shapes
 
 
 def _compare(have: Any, want: Any, path: str) -> None:
@@ -133,46 +126,6 @@ def _compare(have: Any, want: Any, path: str) -> None:
         _compare(have[k], want[k], f"{path}.{k}" if path else str(k))
 
 
-def rotations(config: DecoderConfig) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Cosines and sines [context, head_size / 2] of the angles of every position, float32; made in float64."""
-    return _rotations(config, settings.reproducible)
-
-
-@lru_cache(maxsize=8)
-def _rotations(config: DecoderConfig, _: bool) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    half = config.head_size // 2
-    rates = host_functions.power(np.full(half, float(config.rope_base)), -np.arange(half) / half)
-    angles = np.arange(config.context)[:, None] * rates
-    return host_functions.cos(angles).astype(np.float32), host_functions.sin(angles).astype(np.float32)
-
-
-def rotated(x: Array, cos: Array, sin: Array) -> Array:
-    """``x`` [batch, t, heads, head_size] with pair (i, i + half) turned; cosines and sines [batch, t, 1, half]."""
-    a, b = jnp.split(x, 2, axis=-1)
-    return jnp.concatenate([a * cos - b * sin, b * cos + a * sin], axis=-1)
-
-
-def linear(x: Array, w: Any) -> Array:
-    """``x @ w``; of a `QArray` the product with its integers, times the scales, group by group if there are several.
-
-    Many rows times weights in groups are a product with the weights as floats, which are made of them once.
-    """
-    if not isinstance(w, QArray):
-        return x @ w
-    depth, columns = w.shape
-    groups = w.scale.shape[0]
-    # A processor reads bytes, two weights in which it would take apart for every row.
-    whole = w.values.astype("int8") if w.dtype == dtypes.int4 else w.values
-    columned = w.scale.shape[1] not in (1, columns)  # one scale for several columns
-    if groups == 1 and not columned:
-        return (x @ whole.astype(x.dtype)) * w.scale[0]
-    if math.prod(x.shape[:-1]) > FEW or columned:
-        return x @ w.dequantize()
-    parts = x.reshape(-1, groups, depth // groups)
-    sums = jnp.einsum("bgk,gkn->gbn", parts, whole.reshape(groups, -1, columns).astype(x.dtype))
-    return (sums * w.scale[:, None, :]).sum(0).reshape(*x.shape[:-1], columns)
-
-
 def embedded(table: Any, tokens: Array) -> Array:
     """Rows of the table of embeddings."""
     if not isinstance(table, QArray):
@@ -182,28 +135,57 @@ def embedded(table: Any, tokens: Array) -> Array:
     return rows * jnp.repeat(scale, rows.shape[-1] // scale.shape[-1], axis=-1)
 
 
-def logits(params: Params, x: Array) -> Array:
+def logits(params: Params, x: Array, config: DecoderConfig) -> Array:
     """Of the next token, [..., vocabulary], from what the last layer gave."""
+    x = normalized(x, params, config)
     if "head" in params:
-        return linear(x, params["head"])
-    table = params["embedding"]
-    return linear(x, QArray(table.values.T, table.scale.T) if isinstance(table, QArray) else table.T)
+        y = linear(x, params["head"])
+    else:
+        table = params["embedding"]
+        y = linear(x, QArray(table.values.T, table.scale.T) if isinstance(table, QArray) else table.T)
+    return capped(y, config.logit_cap)
 
 
-def _heads(x: Array, p: Params, config: DecoderConfig, cos: Array, sin: Array) -> tuple[Array, Array, Array]:
+def _start(params: Params, tokens: Array, config: DecoderConfig, positions: Any) -> Array:
+    """What the first layer gets, [batch, t, width]."""
+    x = embedded(params["embedding"], tokens)
+    if config.embedding_scale != 1:
+        x = x * config.embedding_scale
+    if config.learned_positions:
+        x = x + embedded(params["positions"], jnp.arange(positions) if isinstance(positions, int) else positions)
+    return x
+
+
+def _turns(config: DecoderConfig, positions: Any, length: Any) -> tuple[Any, Any]:
+    """Cosines and sines of layers without and with a window; None where nothing is rotated."""
+    if config.learned_positions:
+        return None, None
+    whole = angles(config, positions, length)
+    has_own = config.local_rope_base is not None and any(config.windows)
+    return whole, angles(config, positions, length, local=True) if has_own else whole
+
+
+def _heads(x: Array, p: Params, config: DecoderConfig, turn: Any) -> tuple[Array, Array, Array]:
     """Queries, keys and values [batch, t, heads, head_size], the first two rotated."""
     n, k, size = config.heads, config.kv_heads, config.head_size
-    made = linear(nn.rms_norm(x, p["norm"], epsilon=config.epsilon), p["qkv"])
+    made = product(normalized(x, p, config), p, "qkv")
     made = made.reshape(*x.shape[:-1], n + 2 * k, size)
-    turned = rotated(made[..., : n + k, :], cos, sin)
+    both = made[..., : n + k, :]
+    if config.qk_norm:
+        parts = ((both[..., :n, :], p["q_norm"]), (both[..., n:, :], p["k_norm"]))
+        both = jnp.concatenate([nn.rms_norm(y, gain, epsilon=config.epsilon) for y, gain in parts], axis=-2)
+    turned = both if turn is None else rotated(both, *turn)
     return turned[..., :n, :], turned[..., n:, :], made[..., n + k :, :]
 
 
-def _mlp(x: Array, p: Params, config: DecoderConfig) -> Array:
+def _layer(x: Array, p: Params, config: DecoderConfig, turn: Any, attend: Callable[..., Array]) -> Array:
+    """A layer; ``attend`` reads with queries, keys and values."""
+    with named_scope("attention"):
+        attention = p["attention"]
+        read = attend(*_heads(x, attention, config, turn))
+        x = added(x, product(read, attention, "out"), attention, config)
     with named_scope("mlp"):
-        both = linear(nn.rms_norm(x, p["norm"], epsilon=config.epsilon), p["gate_up"])
-        gate, up = jnp.split(both, 2, axis=-1)
-        return x + linear(nn.silu(gate) * up, p["down"])
+        return mlp(x, p["mlp"], config)
 
 
 @entry
@@ -232,16 +214,15 @@ def forward(params: Params, tokens: Any, config: DecoderConfig) -> Array:
     t = tokens.shape[1]
     if t > config.context:
         raise ShapeError("forward: more tokens than the decoder has positions for", got=t, expected=config.context)
-    cos, sin = (jnp.asarray(a[:t])[None, :, None, :] for a in rotations(config))
-    x = embedded(params["embedding"], tokens)
+    turns = _turns(config, t, t)
+    x = _start(params, tokens, config, t)
     for i, p in enumerate(params["layers"]):
+        window = config.window(i)
         with named_scope(f"layer{i}"):
-            with named_scope("attention"):
-                q, k, v = _heads(x, p["attention"], config, cos, sin)
-                read = nn.dot_product_attention(q, k, v, is_causal=True)
-                x = x + linear(read.reshape(*x.shape[:-1], -1), p["attention"]["out"])
-            x = _mlp(x, p["mlp"], config)
-    return logits(params, nn.rms_norm(x, params["norm"], epsilon=config.epsilon))
+            x = _layer(
+                x, p, config, turns[window > 0], lambda q, k, v, window=window: attended(q, k, v, config, window)
+            )
+    return logits(params, x, config)
 
 
 def extend(
@@ -284,22 +265,24 @@ def extend(
         raise ParameterError("extend: window", got=window, expected=f"{t} new tokens to {cache.room}, the cache's room")
     start = cache.length
     positions = start[:, None] + jnp.arange(t, dtype=start.dtype)
-    cos, sin = (jnp.asarray(a)[positions][:, :, None, :] for a in rotations(config))
-    seen = jnp.arange(window, dtype=start.dtype)[None, None, None, :] <= positions[:, None, :, None]
-    x = embedded(params["embedding"], tokens)
-    for i, p in enumerate(params["layers"]):
-        with named_scope(f"layer{i}"):
-            with named_scope("attention"):
-                q, k, v = _heads(x, p["attention"], config, cos, sin)
-                cache = cache.written(i, k, v)
-                read = nn.dot_product_attention(q, *cache.read(i, window, q.dtype), mask=seen)
-                x = x + linear(read.reshape(*x.shape[:-1], -1), p["attention"]["out"])
-            x = _mlp(x, p["mlp"], config)
     real = jnp.full((batch,), t, start.dtype) if counts is None else jnp.asarray(counts).astype(start.dtype)
+    turns = _turns(config, positions, start + real)
+    rows, columns = positions[:, None, :, None], jnp.arange(window, dtype=start.dtype)[None, None, None, :]
+    masks = {near: visible(rows, columns, near) for near in {config.window(i) for i in range(config.layers)}}
+    x = _start(params, tokens, config, positions)
+    for i, p in enumerate(params["layers"]):
+        near = config.window(i)
+
+        def attend(q: Array, k: Array, v: Array, i: int = i, near: int = near) -> Array:
+            nonlocal cache
+            cache = cache.written(i, k, v)
+            return attended(q, *cache.read(i, window, q.dtype), config, near, masks[near])
+
+        with named_scope(f"layer{i}"):
+            x = _layer(x, p, config, turns[near > 0], attend)
     # Only the last position's logits are wanted: a product with one row per sequence.
     last = x[:, -1] if t == 1 else jnp.take_along_axis(x, (real - 1)[:, None, None], axis=1)[:, 0]
-    y = logits(params, nn.rms_norm(last, params["norm"], epsilon=config.epsilon))
-    return y, cache._replace(length=start + real)
+    return logits(params, last, config), cache._replace(length=start + real)
 
 
 @entry

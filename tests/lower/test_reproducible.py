@@ -16,7 +16,7 @@ from nxjax import lax
 from nxjax.backends import registry
 from nxjax.errors import LoweringError
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import _rotations, rotations
+from nxjax.generation.rope import _rotations, rotations
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.registry import NAMES
 from nxjax.lower.reproducible import CALLS

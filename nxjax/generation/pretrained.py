@@ -1,0 +1,211 @@
+"""Decoders from the files that others write: folders of Hugging Face, and GGUF files.
+
+What a description means is in `families`, what GGUF calls it in `gguf`; here tensors become a tree of parameters, all
+of them or none. Knows no step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from nxjax import numpy as jnp
+from nxjax.errors import InvalidFileError, ParameterError
+from nxjax.files import safe_io
+from nxjax.generation.config import DecoderConfig
+from nxjax.generation.families import Family, config_of, names_of
+from nxjax.generation.model import Params
+from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.interop.weights import load_safetensors
+from nxjax.trace.boundary import entry
+
+NDArray = np.ndarray[Any, Any]
+CONFIG: Final = "config.json"
+# Parts of names that a base model leaves out, and buffers that older files hold.
+_PREFIXES: Final = ("model.", "transformer.")
+_BUFFERS: Final = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
+# Parameters that are no matrices of products.
+_TABLES: Final = ("embedding", "positions")
+_SHOWN: Final = 5
+FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
+
+
+@entry
+def from_pretrained(
+    path: str | os.PathLike[str], *, context: int | None = None, dtype: Any = "float32"
+) -> tuple[Params, DecoderConfig, Tokenizer | None]:
+    """Parameters, sizes and tokenizer of a decoder, from a folder of Hugging Face.
+
+    The folder has ``config.json`` and ``model.safetensors``, or several with an index, and may have
+    ``tokenizer.json``. Families: Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, GPT-2, Mixtral, Qwen-MoE. The model
+    is `forward`, `extend` and what builds on them; parameters are float arrays of one dtype.
+
+    Args:
+        path: the folder.
+        context: the most tokens of a sequence, for which positions and caches have room; by default the file's.
+        dtype: of parameters.
+
+    Returns:
+        ``(params, config, tokenizer)``, as `load`; the tokenizer is None if there is none.
+
+    Raises:
+        InvalidFileError: a folder or file of another kind, a damaged one, a missing or an unknown tensor, a tensor of
+            another shape, a key of the description that nxjax does not understand.
+        ParameterError: a dtype that is no float, a context out of range.
+        OSError: no such file.
+
+    >>> import tempfile
+    >>> from_pretrained(tempfile.mkdtemp())
+    Traceback (most recent call last):
+        ...
+    nxjax.errors.InvalidFileError: ...
+    """
+    place, kept = Path(path), _dtype(dtype)
+    if not place.exists():
+        raise InvalidFileError("from_pretrained: no such folder or file", got=str(place))
+    if not place.is_dir():
+        raise InvalidFileError(f"{place.name}: no folder", got=place.name, expected="a folder with config.json")
+    if not (place / CONFIG).is_file():
+        beside = ", ".join(sorted(f.name for f in place.iterdir())[:_SHOWN]) or "an empty folder"
+        raise InvalidFileError(f"{place.name}: no folder of a decoder", got=beside, expected=f"{CONFIG}, and weights")
+    said = safe_io.described(place / CONFIG)
+    if not isinstance(said, dict):
+        raise InvalidFileError(f"{CONFIG}: not a JSON object", got=type(said).__name__)
+    whole, family = config_of(said, CONFIG)
+    config = _within(whole, context)
+    tokenizer = Tokenizer.load(place) if (place / FILE).exists() else None
+    try:
+        weights = load_safetensors(place)
+    except ParameterError as error:
+        raise InvalidFileError(f"{place.name}: no weights", got=error.got, expected="model.safetensors") from None
+    stored = {_short(name): name for name in weights}
+    read = lambda name: np.asarray(weights[stored[name]])
+    params = _assembled(whole, family, [n for n in stored if not n.endswith(_BUFFERS)], read, kept, place.name)
+    return _shortened(params, config), config, tokenizer
+
+
+def _dtype(given: Any) -> Any:
+    try:
+        found = jnp.dtype("int8" if given is None else given)
+    except TypeError:
+        found = None
+    if str(found) not in FLOATS:
+        raise ParameterError("from_pretrained: dtype of parameters", got=given, expected=", ".join(FLOATS))
+    return found
+
+
+def _within(config: DecoderConfig, context: int | None) -> DecoderConfig:
+    """The description with another context."""
+    if context is None:
+        return config
+    most = config.context if config.learned_positions else None
+    if type(context) is not int or context < 1 or (most is not None and context > most):
+        expected = "a whole number, 1 or more" if most is None else f"1 to {most}, the table of positions"
+        raise ParameterError("from_pretrained: context", got=context, expected=expected)
+    return replace(config, context=context)
+
+
+def _shortened(params: Params, config: DecoderConfig) -> Params:
+    if config.learned_positions and params["positions"].shape[0] > config.context:
+        return {**params, "positions": params["positions"][: config.context]}
+    return params
+
+
+def _short(name: str) -> str:
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _assembled(
+    config: DecoderConfig,
+    family: Family,
+    stored: Iterable[str],
+    read: Callable[[str], NDArray],
+    dtype: Any,
+    where: str,
+) -> Params:
+    """The tree of parameters, once all tensors are there and none is left over."""
+    chosen = _chosen(config, family, set(stored), where)
+    leaves: dict[tuple[Any, ...], Any] = {}
+    for path, rows in chosen.items():
+        parts = [_matrix(path, [read(n) for n in row], family) for row in rows]
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+        want = _at(config.shapes if len(path) == 1 else config.shapes["layers"][path[1]], path)
+        if whole.shape != want:
+            raise InvalidFileError(
+                f"{where}: tensor {rows[0][0]!r} is not of the described size", got=whole.shape, expected=want
+            )
+        if family.lifted and path[-1] in _NORMS:
+            whole = 1 + whole.astype(np.float32)
+        leaves[path] = jnp.asarray(np.ascontiguousarray(whole.astype(dtype, copy=False)))
+    return _tree(leaves, config)
+
+
+_NORMS: Final = ("norm", "post_norm", "q_norm", "k_norm")
+
+
+def _at(shapes: Any, path: tuple[Any, ...]) -> tuple[int, ...]:
+    return shapes[path[0]] if len(path) == 1 else shapes[path[2]][path[3]]
+
+
+def _tree(leaves: Mapping[tuple[Any, ...], Any], config: DecoderConfig) -> Params:
+    params: Params = {}
+    layers: list[Params] = [{} for _ in range(config.layers)]
+    for path, leaf in leaves.items():
+        if len(path) == 1:
+            params[path[0]] = leaf
+        else:
+            layers[path[1]].setdefault(path[2], {})[path[3]] = leaf
+    return {**params, "layers": layers}
+
+
+def _chosen(
+    config: DecoderConfig, family: Family, stored: set[str], where: str
+) -> dict[tuple[Any, ...], list[list[str]]]:
+    """For each parameter the names whose tensors are joined; each is a list, of the experts' if there are several."""
+    found: dict[tuple[Any, ...], list[list[str]]] = {}
+    missing: list[str] = []
+    left = set(stored)
+    for path, alternatives in names_of(family, config).items():
+        options = [[_each(name, config.experts) for name in row] for row in alternatives]
+        have = [o for o in options if all(n in stored for names in o for n in names)]
+        if not have:
+            # The names that are partly there are what the file means.
+            nearest = max(options, key=lambda o: sum(n in stored for names in o for n in names))
+            missing += [n for names in nearest for n in names if n not in stored]
+            continue
+        found[path] = have[0]
+        left -= {n for names in have[0] for n in names}
+    if missing:
+        raise InvalidFileError(
+            f"{where}: {len(missing)} tensors are missing",
+            got=f"{len(stored)} tensors",
+            expected=", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else ""),
+        )
+    if config.tied:
+        left.discard("lm_head.weight")  # which older files repeat
+    if left:
+        raise InvalidFileError(
+            f"{where}: {len(left)} tensors that this decoder does not use",
+            got=", ".join(sorted(left)[:_SHOWN]) + (", ..." if len(left) > _SHOWN else ""),
+            fix="leaving them out would change logits; config.json may be another model's",
+        )
+    return found
+
+
+def _each(name: str, experts: int) -> list[str]:
+    return [name.replace("{e}", str(e)) for e in range(experts)] if "{e}" in name else [name]
+
+
+def _matrix(path: tuple[Any, ...], parts: Sequence[NDArray], family: Family) -> NDArray:
+    """A tensor as products take it, [inputs, outputs]; those of experts stacked."""
+    x = parts[0] if len(parts) == 1 else np.stack(parts)
+    if x.ndim < 2 or path[-1] in _TABLES or (family.rows_first and path[-1] != "head"):
+        return x
+    return np.swapaxes(x, -1, -2)
