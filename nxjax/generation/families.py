@@ -35,7 +35,6 @@ _IGNORED: Final = """
     use_bfloat16 use_cache
 """
 IGNORED: Final = frozenset(_IGNORED.split())
-_LAYER: Final = "layers.{i}."
 # Parts of the tree -> names in the file, joined by columns where there are several; of several rows the first that is
 # there. ``{e}`` is each expert.
 Names = Mapping[str, tuple[tuple[str, ...], ...]]
@@ -172,6 +171,7 @@ class Family:
         scaled: embeddings are multiplied by sqrt(width).
         lifted: norms multiply by 1 + weight.
         rows_first: matrices are stored as [inputs, outputs].
+        layers: what names in layers begin with.
         read: sizes from keys.
     """
 
@@ -182,6 +182,7 @@ class Family:
     scaled: bool = False
     lifted: bool = False
     rows_first: bool = False
+    layers: str = "layers.{i}."
     read: Callable[[Keys, Family], dict[str, Any]] = lambda keys, family: _llama(keys, family)
 
 
@@ -450,6 +451,7 @@ FAMILIES: Final[dict[str, Family]] = {
         {"act": "gelu_new"},
         {"learned_positions": True, "norm": "layer", "biases": ("qkv", "out", "up", "down"), "gated": False},
         rows_first=True,
+        layers="h.{i}.",
         read=_gpt2,
     ),
     "mixtral": Family(
@@ -467,13 +469,12 @@ FAMILIES: Final[dict[str, Family]] = {
 def names_of(family: Family, config: DecoderConfig) -> dict[tuple[Any, ...], tuple[tuple[str, ...], ...]]:
     """For each parameter, by its path in the tree, the names it may have in a file."""
     found: dict[tuple[Any, ...], tuple[tuple[str, ...], ...]] = {}
-    layer = "h.{i}." if family.rows_first else _LAYER
     for root, shape in config.shapes.items():
         if root != "layers":
             found[root,] = family.names[root]
             continue
         for i, parts in enumerate(shape):
-            prefix = layer.replace("{i}", str(i))
+            prefix = family.layers.replace("{i}", str(i))
             for part, leaves in parts.items():
                 for leaf in leaves:
                     rows = family.names[f"{part}.{leaf}"]

@@ -17,11 +17,12 @@ import numpy as np
 from nxjax import numpy as jnp
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
+from nxjax.generation import gguf
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.families import Family, config_of, names_of
 from nxjax.generation.model import Params
 from nxjax.generation.tokenizer import FILE, Tokenizer
-from nxjax.interop.weights import load_safetensors
+from nxjax.interop.weights import gguf_tensors, load_safetensors
 from nxjax.trace.boundary import entry
 
 NDArray = np.ndarray[Any, Any]
@@ -39,16 +40,17 @@ FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
 def from_pretrained(
     path: str | os.PathLike[str], *, context: int | None = None, dtype: Any = "float32"
 ) -> tuple[Params, DecoderConfig, Tokenizer | None]:
-    """Parameters, sizes and tokenizer of a decoder, from a folder of Hugging Face.
+    """Parameters, sizes and tokenizer of a decoder, from a folder of Hugging Face or a GGUF file.
 
     The folder has ``config.json`` and ``model.safetensors``, or several with an index, and may have
     ``tokenizer.json``. Families: Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, GPT-2, Mixtral, Qwen-MoE. The model
-    is `forward`, `extend` and what builds on them; parameters are float arrays of one dtype.
+    is `forward`, `extend` and what builds on them; parameters are float arrays of one dtype. Of a GGUF file, Q4_0, Q8_0
+    and Q6_K stay whole numbers with a scale for each group (`QArray`), other formats become floats.
 
     Args:
-        path: the folder.
+        path: the folder, or the file.
         context: the most tokens of a sequence, for which positions and caches have room; by default the file's.
-        dtype: of parameters.
+        dtype: of parameters that are floats.
 
     Returns:
         ``(params, config, tokenizer)``, as `load`; the tokenizer is None if there is none.
@@ -69,7 +71,7 @@ def from_pretrained(
     if not place.exists():
         raise InvalidFileError("from_pretrained: no such folder or file", got=str(place))
     if not place.is_dir():
-        raise InvalidFileError(f"{place.name}: no folder", got=place.name, expected="a folder with config.json")
+        return _gguf(place, context, kept)
     if not (place / CONFIG).is_file():
         beside = ", ".join(sorted(f.name for f in place.iterdir())[:_SHOWN]) or "an empty folder"
         raise InvalidFileError(f"{place.name}: no folder of a decoder", got=beside, expected=f"{CONFIG}, and weights")
@@ -83,10 +85,27 @@ def from_pretrained(
         weights = load_safetensors(place)
     except ParameterError as error:
         raise InvalidFileError(f"{place.name}: no weights", got=error.got, expected="model.safetensors") from None
-    stored = {_short(name): name for name in weights}
+    stored = {_short(name): name for name in weights if not name.endswith(_BUFFERS)}
     read = lambda name: np.asarray(weights[stored[name]])
-    params = _assembled(whole, family, [n for n in stored if not n.endswith(_BUFFERS)], read, kept, place.name)
-    return _shortened(params, config), config, tokenizer
+    return _assembled(whole, config, family, stored, read, kept, place.name), config, tokenizer
+
+
+def _gguf(file: Path, context: int | None, dtype: Any) -> tuple[Params, DecoderConfig, Tokenizer | None]:
+    """The same of a GGUF file."""
+    metadata, tensors = gguf_tensors(file)
+    factors = {n: np.asarray(gguf.tensor(tensors[n])) for n in gguf.FACTORS if n in tensors}
+    shapes = {n: t.shape for n, t in tensors.items()}
+    whole, family = gguf.gguf_config(metadata, shapes, factors, file.name)
+    config = _within(whole, context)
+    is_llama = metadata["general.architecture"] == "llama"
+    turned = {"attn_q": config.heads, "attn_k": config.kv_heads}
+
+    def read(name: str) -> Any:
+        x, kind = gguf.tensor(tensors[name]), name.split(".")[-2]
+        return gguf.reordered(x, turned[kind]) if is_llama and kind in turned else x
+
+    stored = [n for n in tensors if n not in gguf.FACTORS]
+    return _assembled(whole, config, family, stored, read, dtype, file.name), config, None
 
 
 def _dtype(given: Any) -> Any:
@@ -110,12 +129,6 @@ def _within(config: DecoderConfig, context: int | None) -> DecoderConfig:
     return replace(config, context=context)
 
 
-def _shortened(params: Params, config: DecoderConfig) -> Params:
-    if config.learned_positions and params["positions"].shape[0] > config.context:
-        return {**params, "positions": params["positions"][: config.context]}
-    return params
-
-
 def _short(name: str) -> str:
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)
@@ -123,28 +136,37 @@ def _short(name: str) -> str:
 
 
 def _assembled(
+    whole: DecoderConfig,
     config: DecoderConfig,
     family: Family,
     stored: Iterable[str],
-    read: Callable[[str], NDArray],
+    read: Callable[[str], NDArray | gguf.Blocks],
     dtype: Any,
     where: str,
 ) -> Params:
-    """The tree of parameters, once all tensors are there and none is left over."""
-    chosen = _chosen(config, family, set(stored), where)
+    """The tree of parameters, once all tensors are there and none is left over; ``whole`` has the file's context."""
+    chosen = _chosen(whole, family, set(stored), where)
     leaves: dict[tuple[Any, ...], Any] = {}
     for path, rows in chosen.items():
-        parts = [_matrix(path, [read(n) for n in row], family) for row in rows]
-        whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
-        want = _at(config.shapes if len(path) == 1 else config.shapes["layers"][path[1]], path)
-        if whole.shape != want:
-            raise InvalidFileError(
-                f"{where}: tensor {rows[0][0]!r} is not of the described size", got=whole.shape, expected=want
-            )
+        want = _at(whole.shapes if len(path) == 1 else whole.shapes["layers"][path[1]], path)
+        turned = path[-1] not in _TABLES and not (family.rows_first and path[-1] != "head")
+        parts = [_stacked([read(n) for n in row]) for row in rows]
         if family.lifted and path[-1] in _NORMS:
-            whole = 1 + whole.astype(np.float32)
-        leaves[path] = jnp.asarray(np.ascontiguousarray(whole.astype(dtype, copy=False)))
-    return _tree(leaves, config)
+            parts = [1 + np.asarray(p, np.float32) for p in parts]
+        try:
+            leaf = gguf.joined(parts, turned, dtype)
+        except ValueError as error:
+            raise InvalidFileError(
+                f"{where}: tensor {rows[0][0]!r} and those beside it", got=str(error)[:200]
+            ) from None
+        if want == (whole.width, 1) and leaf.shape == want[:1]:
+            leaf = leaf[:, None]
+        if leaf.shape != want:
+            raise InvalidFileError(
+                f"{where}: tensor {rows[0][0]!r} is not of the described size", got=leaf.shape, expected=want
+            )
+        leaves[path] = leaf[: config.context] if path == ("positions",) else leaf
+    return _tree(leaves, whole)
 
 
 _NORMS: Final = ("norm", "post_norm", "q_norm", "k_norm")
@@ -203,9 +225,8 @@ def _each(name: str, experts: int) -> list[str]:
     return [name.replace("{e}", str(e)) for e in range(experts)] if "{e}" in name else [name]
 
 
-def _matrix(path: tuple[Any, ...], parts: Sequence[NDArray], family: Family) -> NDArray:
-    """A tensor as products take it, [inputs, outputs]; those of experts stacked."""
-    x = parts[0] if len(parts) == 1 else np.stack(parts)
-    if x.ndim < 2 or path[-1] in _TABLES or (family.rows_first and path[-1] != "head"):
-        return x
-    return np.swapaxes(x, -1, -2)
+def _stacked(parts: Sequence[NDArray | gguf.Blocks]) -> NDArray | gguf.Blocks:
+    """The matrices of experts as one tensor."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.stack([np.asarray(p) for p in parts])

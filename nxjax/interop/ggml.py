@@ -79,13 +79,17 @@ def _q5_k(b: NDArray) -> NDArray:
     return y.reshape(-1, 256)
 
 
-def _q6_k(b: NDArray) -> NDArray:
+def _six(b: NDArray) -> NDArray:
+    """The numbers of blocks of Q6_K, in 16 groups."""
     low, high = b[:, :128].reshape(-1, 2, 2, 32), b[:, 128:192].reshape(-1, 2, 1, 32)
     four = np.concatenate([low & 15, low >> 4], 2)
     two = (high >> np.array([0, 2, 4, 6], np.uint8)[:, None]) & 3
-    q = (four | two << 4).reshape(-1, 16, 16).astype(np.float32) - 32
+    return (four | two << 4).reshape(-1, 16, 16).view(np.int8) - np.int8(32)
+
+
+def _q6_k(b: NDArray) -> NDArray:
     scale = _half(b[:, 208:210]) * b[:, 192:208].view(np.int8)
-    return (scale[..., None] * q).reshape(-1, 256)
+    return (scale[..., None] * _six(b).astype(np.float32)).reshape(-1, 256)
 
 
 def _quarters(b: NDArray) -> NDArray:
@@ -157,6 +161,19 @@ _FEW_BITS: Final[dict[int, Callable[[NDArray], NDArray]]] = {
     2: _q4_0, 3: _q4_1, 6: _q5_0, 7: _q5_1, 8: _q8_0, 12: _q4_k, 13: _q5_k, 14: _q6_k,
     10: _q2_k, 11: _q3_k, 20: _iq4_nl, 23: _iq4_xs, 34: _tq1_0, 35: _tq2_0, 39: _mxfp4,
 }  # fmt: skip
+# Formats that are whole numbers times scales: the bits of a number.
+INTEGERS: Final = {2: 4, 8: 8, 14: 8}
+
+
+def integers(data: NDArray, kind: int) -> tuple[NDArray, NDArray]:
+    """Blocks in a row of a format of `INTEGERS`: int8 numbers [n, elements], and float32 scales [n, groups]."""
+    b = np.asarray(data).reshape(-1, BLOCKS[kind][1])
+    scale = _half(b[:, 208:210] if kind == 14 else b[:, :2])
+    if kind == 8:
+        return b[:, 2:].view(np.int8), scale
+    if kind == 2:
+        return _nibbles(b[:, 2:]).view(np.int8) - np.int8(8), scale
+    return _six(b).reshape(-1, 256), scale * b[:, 192:208].view(np.int8)
 
 
 def dequantized(data: NDArray, kind: int, dtype: Any) -> NDArray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, NoReturn, cast, final
+from typing import Any, Final, NamedTuple, NoReturn, cast, final
 
 import ml_dtypes
 import numpy as np
@@ -276,7 +276,24 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
     >>> load_gguf(file)["w"].tolist()
     [1.0, 2.0, 3.0]
     """
-    file = path_of("load_gguf", path)
+    metadata, tensors = gguf_tensors(path_of("load_gguf", path))
+    readers = {
+        name: lambda x=x: dequantized(x.data, x.kind, dtype).reshape(x.shape)  # pyright: ignore[reportUnknownLambdaType]
+        for name, x in tensors.items()
+    }
+    return LazyWeights(readers, metadata)
+
+
+class GgufTensor(NamedTuple):
+    """A tensor as it lies in the file: its shape, the number of its format (`ggml`), its bytes."""
+
+    shape: tuple[int, ...]
+    kind: int
+    data: NDArray
+
+
+def gguf_tensors(file: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
+    """The keys of a GGUF file, and its tensors; arguments and errors as `load_gguf`."""
     data = bytes_of(file)
     header = _GgufHeader(file, data)
     if header.take(4).tobytes() != b"GGUF":
@@ -304,7 +321,7 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
     if type(align) is not int or not 0 < align <= 1 << 20:
         damaged(file, f"an alignment of {align}")
     start = -(-header.at // align) * align
-    readers: dict[str, Callable[[], NDArray]] = {}
+    tensors: dict[str, GgufTensor] = {}
     end = start
     for name, shape, kind, offset in sorted(found, key=lambda row: row[3]):
         if kind not in BLOCKS:
@@ -315,12 +332,12 @@ def load_gguf(path: str | Path, dtype: DTypeLike | None = np.float32) -> LazyWei
         wrong = max(shape, default=0) > data.size * elements or total % elements or (shape and shape[-1] % elements)
         if wrong or first % align or first + total // elements * size > data.size:
             damaged(file, f"tensor {name!r}: {shape} at {offset}")
-        if name in readers or (total and first < end):
+        if name in tensors or (total and first < end):
             damaged(file, f"tensor {name!r} twice, or in the bytes of another one")
         end = first + total // elements * size
-        part = data[first:end]
-        readers[name] = lambda part=part, kind=kind, shape=shape: dequantized(part, kind, dtype).reshape(shape)
-    return LazyWeights({row[0]: readers[row[0]] for row in found}, metadata)
+        tensors[name] = GgufTensor(shape, kind, data[first:end])
+    # In the order of the file's table.
+    return metadata, {row[0]: tensors[row[0]] for row in found}
 
 
 def bytes_of(path: Path) -> NDArray:
