@@ -256,7 +256,7 @@ class GenaiModel:
         given, several = listed(prompts)
         if self.tokenizer is None and (stop or any(isinstance(p, str) for p in given)):
             raise ParameterError("texts need a tokenizer", got="a folder without tokenizer.json", fix="give tokens")
-        lists = [self.tokenizer.encode(p) if isinstance(p, str) else p for p in given]  # pyright: ignore[reportOptionalMemberAccess]
+        lists = [self.tokenizer.prompt(p) if isinstance(p, str) else p for p in given]  # pyright: ignore[reportOptionalMemberAccess]
         for tokens in lists:
             if not 1 <= len(tokens) < self.room:
                 raise ParameterError("tokens of a prompt", got=len(tokens), expected=f"1 to {self.room - 1}")

@@ -98,7 +98,7 @@ class Generator:
                 expected=f"{config.vocabulary} or fewer",
             )
         check(params, config)
-        own = None if tokenizer is None else tokenizer.end
+        own = None if tokenizer is None else tokenizer.ends
         ends = own if end is None else end
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
         self.room = config.context if room is None else room
@@ -192,7 +192,7 @@ class Generator:
         given, several = listed(prompts)
         if any(isinstance(p, str) for p in given) and self.tokenizer is None:
             raise ParameterError("generate: texts need a tokenizer", got="a text", fix="Generator(..., tokenizer)")
-        rows = [self.tokenizer.encode(p) if isinstance(p, str) else p for p in given]
+        rows = [self.tokenizer.prompt(p) if isinstance(p, str) else p for p in given]
         for row in rows:
             if not 1 <= len(row) < self.room:
                 raise ParameterError(

@@ -178,7 +178,7 @@ def _rope(
     return made
 
 
-class Blocks(NamedTuple):
+class IntegerMatrix(NamedTuple):
     """A matrix [..., outputs, inputs] of whole numbers, int8, and a float32 scale for each group of inputs."""
 
     values: NDArray
@@ -186,20 +186,20 @@ class Blocks(NamedTuple):
     bits: int
 
 
-def tensor(x: GgufTensor) -> NDArray | Blocks:
+def tensor(x: GgufTensor) -> NDArray | IntegerMatrix:
     """A tensor with its whole numbers and scales, if its format has these; else in floats."""
     if x.kind not in INTEGERS or len(x.shape) < 2:
         return dequantized(x.data, x.kind, np.float32).reshape(x.shape)
     values, scale = integers(x.data, x.kind)
-    return Blocks(values.reshape(x.shape), scale.reshape(*x.shape[:-1], -1), INTEGERS[x.kind])
+    return IntegerMatrix(values.reshape(x.shape), scale.reshape(*x.shape[:-1], -1), INTEGERS[x.kind])
 
 
-def joined(parts: Sequence[NDArray | Blocks], turned: bool, dtype: Any) -> Any:
+def joined(parts: Sequence[NDArray | IntegerMatrix], turned: bool, dtype: Any) -> Any:
     """Matrices side by side, [..., inputs, outputs], as an array or a `QArray`; as they are if they are not turned."""
     turn = lambda x: np.swapaxes(x, -1, -2) if turned and x.ndim > 1 else x
-    blocks = [p for p in parts if isinstance(p, Blocks)]
+    blocks = [p for p in parts if isinstance(p, IntegerMatrix)]
     if len(blocks) < len(parts):
-        floats = [turn(_floats(p) if isinstance(p, Blocks) else p) for p in parts]
+        floats = [turn(_floats(p) if isinstance(p, IntegerMatrix) else p) for p in parts]
         return jnp.asarray(np.ascontiguousarray(np.concatenate(floats, -1).astype(dtype, copy=False)))
     groups = max(b.scale.shape[-1] for b in blocks)
     values = np.concatenate([turn(b.values) for b in blocks], -1)
@@ -209,14 +209,14 @@ def joined(parts: Sequence[NDArray | Blocks], turned: bool, dtype: Any) -> Any:
     return QArray(jnp.asarray(np.ascontiguousarray(whole)), jnp.asarray(np.ascontiguousarray(scale)))
 
 
-def _floats(b: Blocks) -> NDArray:
+def _floats(b: IntegerMatrix) -> NDArray:
     return b.values * np.repeat(b.scale, b.values.shape[-1] // b.scale.shape[-1], -1)
 
 
-def reordered(x: NDArray | Blocks, heads: int) -> NDArray | Blocks:
+def reordered(x: NDArray | IntegerMatrix, heads: int) -> NDArray | IntegerMatrix:
     """Queries' or keys' rows of a Llama, in the order of `rotated`."""
-    if isinstance(x, Blocks):
-        return Blocks(unpermuted(x.values, heads), unpermuted(x.scale, heads), x.bits)
+    if isinstance(x, IntegerMatrix):
+        return IntegerMatrix(unpermuted(x.values, heads), unpermuted(x.scale, heads), x.bits)
     return unpermuted(x, heads)
 
 

@@ -33,6 +33,7 @@ _BUFFERS: Final = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 # Parameters that are no matrices of products.
 _TABLES: Final = ("embedding", "positions")
 _SHOWN: Final = 5
+_TOKENS: Final = "tokenizer.ggml.tokens"
 FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -93,6 +94,7 @@ def from_pretrained(
 def _gguf(file: Path, context: int | None, dtype: Any) -> tuple[Params, DecoderConfig, Tokenizer | None]:
     """The same of a GGUF file."""
     metadata, tensors = gguf_tensors(file)
+    tokenizer = Tokenizer.from_gguf(metadata, file.name) if _TOKENS in metadata else None
     factors = {n: np.asarray(gguf.tensor(tensors[n])) for n in gguf.FACTORS if n in tensors}
     shapes = {n: t.shape for n, t in tensors.items()}
     whole, family = gguf.gguf_config(metadata, shapes, factors, file.name)
@@ -105,7 +107,7 @@ def _gguf(file: Path, context: int | None, dtype: Any) -> tuple[Params, DecoderC
         return gguf.reordered(x, turned[kind]) if is_llama and kind in turned else x
 
     stored = [n for n in tensors if n not in gguf.FACTORS]
-    return _assembled(whole, config, family, stored, read, dtype, file.name), config, None
+    return _assembled(whole, config, family, stored, read, dtype, file.name), config, tokenizer
 
 
 def _dtype(given: Any) -> Any:
@@ -140,7 +142,7 @@ def _assembled(
     config: DecoderConfig,
     family: Family,
     stored: Iterable[str],
-    read: Callable[[str], NDArray | gguf.Blocks],
+    read: Callable[[str], NDArray | gguf.IntegerMatrix],
     dtype: Any,
     where: str,
 ) -> Params:
@@ -225,7 +227,7 @@ def _each(name: str, experts: int) -> list[str]:
     return [name.replace("{e}", str(e)) for e in range(experts)] if "{e}" in name else [name]
 
 
-def _stacked(parts: Sequence[NDArray | gguf.Blocks]) -> NDArray | gguf.Blocks:
+def _stacked(parts: Sequence[NDArray | gguf.IntegerMatrix]) -> NDArray | gguf.IntegerMatrix:
     """The matrices of experts as one tensor."""
     if len(parts) == 1:
         return parts[0]

@@ -1,7 +1,7 @@
-"""Byte-pair tokens through the `tokenizers` library: train, keep, read, encode, decode; and the bytes of each token.
+"""Tokens through the `tokenizers` library: train, keep, read, encode, decode; and the bytes of each token.
 
-Byte-level only: every token is a string of bytes, so any text is encoded without loss, and text can be put together
-from tokens as they come. Knows no model.
+Every token is a string of bytes, so that text can be put together from tokens as they come: byte-level pairs, and
+SentencePiece's pieces, whose spaces are a character of their own. Knows no model.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import contextlib
 import importlib
 import json
 import os
-from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.errors import InvalidFileError, MissingExtraError, NxError, ParameterError
 from nxjax.files import safe_io
+from nxjax.generation.chat import rendered
+from nxjax.generation.vocabulary import backend_of
 from nxjax.trace.boundary import entry
 
 END: Final = "<|end|>"
@@ -26,6 +29,7 @@ BYTES: Final = 256
 _GROWING: Final = ("ByteLevel", "Metaspace", "Prepend", "Replace")
 _STEPS: Final = 4
 _WRITTEN: Final = 4
+_BYTE: Final = re.compile("<0x[0-9A-F]{2}>")
 
 
 def _library() -> Any:
@@ -60,7 +64,7 @@ def _check(said: Any, name: str) -> None:
     """
     try:
         vocab = said["model"]["vocab"]
-        numbers = dict(vocab) if isinstance(vocab, dict) else {i: i for i in range(len(vocab))}
+        numbers = dict(vocab) if isinstance(vocab, dict) else {row[0]: i for i, row in enumerate(vocab)}
         for added in said.get("added_tokens") or ():
             numbers.setdefault(added["content"], added["id"])
         if not _are_numbers(numbers.values()):
@@ -90,6 +94,41 @@ def _alphabet() -> dict[str, int]:
     return {chr(b): b for b in plain} | {chr(256 + i): b for i, b in enumerate(rest)}
 
 
+def _byte_level(text: str, alphabet: Mapping[str, int]) -> bytes:
+    known = all(c in alphabet for c in text)
+    return bytes(alphabet[c] for c in text) if known else text.encode()
+
+
+def _piece(text: str) -> bytes:
+    """The bytes of one of SentencePiece's pieces; ``<0x0A>`` is a byte."""
+    if _BYTE.fullmatch(text):
+        return bytes([int(text[3:5], 16)])
+    return text.replace("\u2581", " ").encode()
+
+
+def _beside(file: Path, name: str) -> dict[str, Any]:
+    """What a file of JSON next to a tokenizer says; nothing if it is not there."""
+    beside = file.with_name(name)
+    try:
+        said = safe_io.described(beside) if beside.exists() else {}
+    except ValueError as error:
+        raise InvalidFileError(f"{name}: not a JSON object", got=str(error)) from None
+    if not isinstance(said, dict):
+        raise InvalidFileError(f"{name}: not a JSON object", got=type(said).__name__)
+    return said
+
+
+def _template(file: Path, said: Any) -> str | None:
+    """The template of conversations, the one named "default" of several."""
+    beside = file.with_name("chat_template.jinja")
+    if beside.exists():
+        return beside.read_text("utf-8")
+    if isinstance(said, list):
+        rows = {row.get("name"): row.get("template") for row in said if isinstance(row, dict)}
+        said = rows.get("default")
+    return said if isinstance(said, str) else None
+
+
 @final
 class Tokenizer:
     """Text to tokens and back (Sennrich et al., "Neural machine translation of rare words with subword units", 2016).
@@ -97,6 +136,9 @@ class Tokenizer:
     Attributes:
         backend: the library's tokenizer, without padding and truncation.
         end: the number of the token that ends a text, None if there is none.
+        ends: all that do.
+        begin: tokens that the first text of a sequence starts with, as `prompt` puts them.
+        template: of conversations, in Jinja; None if there is none.
 
     >>> tokenizer = Tokenizer.train(["the cat and the hat"] * 3, vocabulary=262)
     >>> tokens = tokenizer.encode("the hat")
@@ -105,16 +147,32 @@ class Tokenizer:
     """
 
     @entry
-    def __init__(self, backend: Any, end: int | None = None) -> None:
+    def __init__(
+        self,
+        backend: Any,
+        end: int | Sequence[int] | None = None,
+        *,
+        begin: Sequence[int] | None = None,
+        template: str | None = None,
+    ) -> None:
         backend.no_padding()
         backend.no_truncation()
         self.backend = backend
-        self.end = end
+        self.ends: tuple[int, ...] = () if end is None else (end,) if isinstance(end, int) else tuple(end)
+        self.end = self.ends[0] if self.ends else None
+        self.template = template
         kind = json.loads(backend.to_str()).get("decoder") or {}
-        if kind.get("type") != "ByteLevel":
+        steps = {step.get("type"): step for step in (kind.get("decoders") or [kind])}
+        is_pieces = "Metaspace" in steps or steps.get("Replace", {}).get("content") == " "
+        if "ByteLevel" not in steps and not is_pieces:
             raise ParameterError(
-                "Tokenizer: tokens are strings of bytes here", got=kind.get("type"), expected="a ByteLevel decoder"
+                "Tokenizer: tokens are strings of bytes here",
+                got=kind.get("type"),
+                expected="a ByteLevel decoder, or one of SentencePiece's pieces",
             )
+        # Of pieces, the space before the first word is not of the text.
+        prepends = steps.get("Metaspace", {}).get("prepend_scheme", "never") != "never"
+        self._leads = is_pieces and (prepends or steps.get("Strip", {}).get("start", 0) > 0)
         self._special = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
         alphabet = _alphabet()
         numbers = backend.get_vocab(with_added_tokens=True)
@@ -127,8 +185,16 @@ class Tokenizer:
         self._bytes: list[bytes] = [b""] * len(numbers)
         for text, i in numbers.items():
             if i not in self._special:
-                known = all(c in alphabet for c in text)
-                self._bytes[i] = bytes(alphabet[c] for c in text) if known else text.encode()
+                self._bytes[i] = _piece(text) if is_pieces else _byte_level(text, alphabet)
+        self.begin: tuple[int, ...] = self._template_begin() if begin is None else tuple(begin)
+
+    def _template_begin(self) -> tuple[int, ...]:
+        """What the library puts before a text."""
+        with _calm(ParameterError, "Tokenizer: the library fails at a text"):
+            bare = self.backend.encode("a", add_special_tokens=False).ids
+            whole = self.backend.encode("a").ids
+        found = next((i for i in range(len(whole)) if whole[i : i + len(bare)] == bare), 0)
+        return tuple(whole[:found])
 
     @classmethod
     def train(
@@ -187,6 +253,32 @@ class Tokenizer:
         with _calm(ParameterError, "Tokenizer.encode: the library fails at this text"):
             return self.backend.encode(text, add_special_tokens=False).ids
 
+    def prompt(self, text: str) -> list[int]:
+        """The tokens of a text that starts a sequence: those of `encode`, after ``begin``."""
+        return [*self.begin, *self.encode(text)]
+
+    def chat(self, messages: Sequence[Mapping[str, Any]], *, reply: bool = True, **variables: Any) -> list[int]:
+        """The tokens of a conversation, by the tokenizer's template.
+
+        Args:
+            messages: each with "role" and "content".
+            reply: whether the beginning of an answer follows.
+            variables: other names that the template uses.
+
+        Raises:
+            ParameterError: the tokenizer has no template.
+            InvalidFileError: the template refuses the messages.
+            MissingExtraError: jinja2 is not installed.
+        """
+        if self.template is None:
+            raise ParameterError("Tokenizer.chat: there is no template of conversations", got=None, fix="use texts")
+        named = {"bos_token": self._text_of(self.begin[:1]), "eos_token": self._text_of(self.ends[:1])}
+        text = rendered(self.template, messages, **{"add_generation_prompt": reply, **named, **variables})
+        return self.encode(text)
+
+    def _text_of(self, tokens: Sequence[int]) -> str:
+        return "".join(self.backend.id_to_token(i) for i in tokens)
+
     def decode(self, tokens: Iterable[int], *, special: bool = False) -> str:
         """The text of tokens; invalid UTF-8 becomes U+FFFD.
 
@@ -201,7 +293,8 @@ class Tokenizer:
         for i in tokens:
             i = int(i)
             parts.append(self.backend.id_to_token(i).encode() if special and i in self._special else self.bytes_of(i))
-        return b"".join(parts).decode("utf-8", "replace")
+        text = b"".join(parts).decode("utf-8", "replace")
+        return text.removeprefix(" ") if self._leads else text
 
     def bytes_of(self, token: int) -> bytes:
         """The bytes of a token; none for special ones.
@@ -224,7 +317,7 @@ class Tokenizer:
         """The files of `save`, by name."""
         end = None if self.end is None else self.backend.id_to_token(self.end)
         # Runtimes that read no tokenizer.json alone look for the class here.
-        config = {
+        config: dict[str, Any] = {
             "tokenizer_class": "GPT2Tokenizer",
             "add_prefix_space": False,
             "add_bos_token": False,
@@ -234,16 +327,18 @@ class Tokenizer:
             "pad_token": end,
             "clean_up_tokenization_spaces": False,
         }
+        if self.template is not None:
+            config["chat_template"] = self.template
         return {FILE: self.backend.to_str().encode(), "tokenizer_config.json": json.dumps(config, indent=2).encode()}
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Read a ``tokenizer.json``, or the one in a folder; the end token comes from ``tokenizer_config.json`` next to
-        it.
+        """Read a ``tokenizer.json``, or the one in a folder; end tokens and the template of conversations come from
+        ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja`` next to it.
 
         Raises:
             InvalidFileError: not a tokenizer in the library's format.
-            ParameterError: the tokenizer is not byte-level.
+            ParameterError: tokens are no strings of bytes.
         """
         file = Path(path)
         file = file / FILE if file.is_dir() else file
@@ -252,13 +347,32 @@ class Tokenizer:
         _check(said, file.name)
         with _calm(InvalidFileError, f"{file.name}: not a tokenizer"):
             backend = library.Tokenizer.from_str(json.dumps(said))
-        beside = file.with_name("tokenizer_config.json")
-        try:
-            named = safe_io.described(beside).get("eos_token") if beside.exists() else None
-        except (ValueError, AttributeError) as error:
-            raise InvalidFileError(f"{beside.name}: not a JSON object", got=str(error)) from None
+        said = _beside(file, "tokenizer_config.json")
+        named = said.get("eos_token")
         named = named.get("content") if isinstance(named, dict) else named
-        return cls(backend, backend.token_to_id(named) if isinstance(named, str) else None)
+        first = backend.token_to_id(named) if isinstance(named, str) else None
+        given = _beside(file, "generation_config.json").get("eos_token_id")
+        listed = given if isinstance(given, list) else [given]
+        size = backend.get_vocab_size(with_added_tokens=True)
+        more = [i for i in listed if type(i) is int and 0 <= i < size]
+        ends = list(dict.fromkeys([*([] if first is None else [first]), *more]))
+        return cls(backend, ends, template=_template(file, said.get("chat_template")))
+
+    @classmethod
+    def from_gguf(cls, metadata: Mapping[str, Any], name: str = "metadata") -> Tokenizer:
+        """The tokenizer that the keys of a GGUF file describe.
+
+        Args:
+            metadata: of `nx.interop.load_gguf`.
+            name: of the file, for errors.
+
+        Raises:
+            InvalidFileError: a vocabulary of another kind, or a damaged one.
+            MissingExtraError: tokenizers is not installed.
+        """
+        with _calm(InvalidFileError, f"{name}: not a tokenizer"):
+            backend, begin, ends, template = backend_of(_library(), metadata, name)
+        return cls(backend, ends, begin=begin, template=template)
 
     def __repr__(self) -> str:
         return f"Tokenizer({len(self)} tokens, end {self.end})"
