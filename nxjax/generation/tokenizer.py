@@ -354,8 +354,8 @@ class Tokenizer:
         given = _beside(file, "generation_config.json").get("eos_token_id")
         listed = given if isinstance(given, list) else [given]
         size = backend.get_vocab_size(with_added_tokens=True)
-        more = [i for i in listed if type(i) is int and 0 <= i < size]
-        ends = list(dict.fromkeys([*([] if first is None else [first]), *more]))
+        more: list[int] = [i for i in listed if type(i) is int and 0 <= i < size]
+        ends = [*([] if first is None else [first]), *(i for i in more if i != first)]
         return cls(backend, ends, template=_template(file, said.get("chat_template")))
 
     @classmethod
