@@ -82,6 +82,7 @@ def check(params: Any, config: DecoderConfig) -> None:
     """Raise `ParameterError` if parameters are not exactly those of this decoder: a part that it does not know, such as
     a bias, would be left out of its sums.
 
+    >>> import numpy as np
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8)
     >>> check({"embedding": np.zeros((9, 8)), "norm": np.zeros(8)}, config)
     Traceback (most recent call last):

@@ -161,3 +161,12 @@ def test_logits_and_tokens_are_those_of_transformers(written, name):
     want = theirs(model, tokens)
     assert np.abs(want).max() > 0.5
     np.testing.assert_allclose(nx.jit(lambda t: forward(params, t, config))(tokens), want, atol=1e-4)
+
+
+def test_several_files_of_transformers(written, tmp_path):
+    _, model = written("smollm2")
+    model.to("cpu").save_pretrained(tmp_path, max_shard_size="20KB")
+    assert len(list(tmp_path.glob("*.safetensors"))) > 1
+    params, config, _ = from_pretrained(tmp_path)
+    tokens = tokens_of(1, 9)
+    np.testing.assert_allclose(forward(params, tokens, config), theirs(model, tokens), atol=1e-4)
