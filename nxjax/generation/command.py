@@ -1,6 +1,6 @@
 """``nxjax generate FOLDER PROMPT``: generates text and prints each token as it is made.
 
-Takes folders of `save` and of onnxruntime-genai.
+Takes folders of `save`, of onnxruntime-genai and of Hugging Face, and GGUF files.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from nxjax import random
 from nxjax.errors import NxError, ParameterError
 from nxjax.generation.genai import load_genai
 from nxjax.generation.generator import Generator
+from nxjax.generation.pretrained import CONFIG, from_pretrained
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.weights import load
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own, added to its parser."""
-    parser.add_argument("folder", help="of nx.generation.save, or a model folder of onnxruntime-genai")
+    parser.add_argument("folder", help="of nx.generation.save, onnxruntime-genai or Hugging Face; or a GGUF file")
     parser.add_argument("prompt", help="what to continue; - reads it from the standard input")
     parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most to add (128)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0, the most likely token (0)")
@@ -53,5 +54,7 @@ def _pieces(given: argparse.Namespace) -> Any:
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
-    params, config, tokenizer = load(given.folder)
+    place = Path(given.folder)
+    read = from_pretrained if place.is_file() or (place / CONFIG).exists() else load
+    params, config, tokenizer = read(place)
     return Generator(params, config, tokenizer).stream(prompt, key=random.key(given.seed), **common)

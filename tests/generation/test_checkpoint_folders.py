@@ -23,34 +23,31 @@ SAID: dict[str, Any] = {
 TOKENS = np.arange(12, dtype=np.int32)[None]
 
 
-def checkpoint() -> tuple[dict[str, np.ndarray[Any, Any]], Any]:
-    """Tensors by their names, and the parameters that they are."""
-    config, family = config_of(SAID, "config.json")
-    params = generation.init(nx.random.key(0), config)
-    parts = {"attention.qkv": [16, 24], "mlp.gate_up": [24]}
-    found = {}
-    for path, rows in names_of(family, config).items():
-        leaf = params
-        for key in path:
-            leaf = leaf[key]
-        x, name = np.asarray(leaf), ".".join(map(str, path[2:]))
-        pieces = np.split(x, parts[name], axis=-1) if name in parts else [x]
-        for title, piece in zip(rows[0], pieces, strict=True):
-            prefix = "" if title.startswith("lm_head") else "model."
-            found[prefix + title] = np.ascontiguousarray(piece if path == ("embedding",) else piece.T)
-    return found, params
+@pytest.fixture(scope="module")
+def tensors(checkpoint):
+    return checkpoint(parameters(), SAID)
 
 
-def written(folder: Any, said: dict[str, Any] = SAID, **changes: Any) -> Any:
-    tensors = {**checkpoint()[0], **changes}
-    (folder / "config.json").write_text(json.dumps(said))
-    safetensors.save_file({k: v for k, v in tensors.items() if v is not None}, folder / "model.safetensors")
-    return folder
+def parameters() -> Any:
+    return generation.init(nx.random.key(0), config_of(SAID, "config.json")[0])
 
 
-def test_a_folder_is_an_ordinary_decoder(tmp_path, tokenizer):
-    params, config, _ = from_pretrained(written(tmp_path))
-    want = forward(checkpoint()[1], TOKENS, config)
+@pytest.fixture
+def written(tensors, tmp_path):
+    """A function: writes the folder, with some of it changed."""
+
+    def write(said: dict[str, Any] = SAID, **changes: Any) -> Any:
+        (tmp_path / "config.json").write_text(json.dumps(said))
+        kept = {k: v for k, v in {**tensors, **changes}.items() if v is not None}
+        safetensors.save_file(kept, tmp_path / "model.safetensors")
+        return tmp_path
+
+    return write
+
+
+def test_a_folder_is_an_ordinary_decoder(written, tmp_path):
+    params, config, _ = from_pretrained(written())
+    want = forward(parameters(), TOKENS, config)
     np.testing.assert_allclose(forward(params, TOKENS, config), want, atol=1e-6)
     value, slope = nx.value_and_grad(generation.loss)(params, TOKENS, config)
     assert float(value) > 0 and nx.tree.structure(slope) == nx.tree.structure(params)
@@ -62,8 +59,7 @@ def test_a_folder_is_an_ordinary_decoder(tmp_path, tokenizer):
     assert from_pretrained(tmp_path, context=30)[1].context == 30
 
 
-def test_several_files_with_an_index(tmp_path):
-    tensors = checkpoint()[0]
+def test_several_files_with_an_index(tensors, tmp_path):
     names = sorted(tensors)
     rows = {}
     for i, part in enumerate((names[::2], names[1::2])):
@@ -73,7 +69,7 @@ def test_several_files_with_an_index(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(SAID))
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": rows}))
     params, config, _ = from_pretrained(tmp_path)
-    want = forward(checkpoint()[1], TOKENS, config)
+    want = forward(parameters(), TOKENS, config)
     np.testing.assert_allclose(forward(params, TOKENS, config), want, atol=1e-6)
     second = tmp_path / "model-00002-of-00002.safetensors"
     whole = second.read_bytes()
@@ -108,28 +104,28 @@ def test_several_files_with_an_index(tmp_path):
         ({"attention_bias": True}, "q_proj.bias"),
     ],
 )
-def test_descriptions_that_do_not_fit(tmp_path, changes, match):
+def test_descriptions_that_do_not_fit(written, changes, match):
     with pytest.raises(InvalidFileError, match=match.replace(".", r"\.")):
-        from_pretrained(written(tmp_path, {**SAID, **changes}))
+        from_pretrained(written({**SAID, **changes}))
 
 
-def test_tensors_that_do_not_fit(tmp_path):
+def test_tensors_that_do_not_fit(written):
     gone = {"model.layers.1.mlp.up_proj.weight": None}
     with pytest.raises(InvalidFileError, match=r"layers\.1\.mlp\.up_proj\.weight"):
-        from_pretrained(written(tmp_path, **gone))
+        from_pretrained(written(**gone))
     more = {"model.layers.0.self_attn.q_proj.bias": np.ones(16, np.float32)}
     with pytest.raises(InvalidFileError, match=r"does not use") as caught:
-        from_pretrained(written(tmp_path, **more))
+        from_pretrained(written(**more))
     assert "layers.0.self_attn.q_proj.bias" in str(caught.value)
     wide = {"model.layers.0.self_attn.q_proj.weight": np.ones((16, 17), np.float32)}
     with pytest.raises(InvalidFileError, match=r"layers\.0\.self_attn\.q_proj"):
-        from_pretrained(written(tmp_path, **wide))
+        from_pretrained(written(**wide))
     # Buffers of older files are no parameters.
     old = {"model.layers.0.self_attn.rotary_emb.inv_freq": np.ones(2, np.float32)}
-    assert from_pretrained(written(tmp_path, **old))[1].layers == 2
+    assert from_pretrained(written(**old))[1].layers == 2
 
 
-def test_folders_of_another_kind(tmp_path):
+def test_folders_of_another_kind(written, tmp_path):
     with pytest.raises(InvalidFileError, match=r"config\.json"):
         from_pretrained(tmp_path)
     with pytest.raises(InvalidFileError, match="no such folder"):
@@ -143,7 +139,7 @@ def test_folders_of_another_kind(tmp_path):
     (tmp_path / "model.gguf").write_bytes(b"GGUF\x03")
     with pytest.raises(InvalidFileError, match=r"model\.gguf"):
         from_pretrained(tmp_path / "model.gguf")
-    written(tmp_path)
+    written()
     for wrong in ({"dtype": "int8"}, {"dtype": None}, {"context": 0}, {"context": 2.5}):
         with pytest.raises(ParameterError, match=next(iter(wrong))):
             from_pretrained(tmp_path, **wrong)

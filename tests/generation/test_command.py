@@ -1,6 +1,9 @@
 """``nxjax generate``: the text of a folder of either kind, and errors as one message."""
 
 import io
+import json
+
+import pytest
 
 from nxjax import generation
 from nxjax.__main__ import main
@@ -28,3 +31,18 @@ def test_errors_are_messages(tmp_path, params, config, capsys):
     assert "onnxruntime-genai" in capsys.readouterr().err
     assert main(["generate", str(tmp_path / "none"), "x"]) == 1
     assert "not a folder of a decoder" in capsys.readouterr().err
+
+
+def test_a_folder_of_hugging_face(tmp_path, params, config, tokenizer, checkpoint, capsys):
+    safetensors = pytest.importorskip("safetensors.numpy", reason="safetensors is not installed")
+    said = {
+        "model_type": "llama", "vocab_size": 300, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
+        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 160, "rms_norm_eps": 1e-5,
+        "tie_word_embeddings": True, "rope_theta": 1000.0,
+    }  # fmt: skip
+    tokenizer.save(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    safetensors.save_file(checkpoint(params, said), tmp_path / "model.safetensors")
+    want = Generator(params, config, tokenizer).generate("Tyger", max_tokens=12).text
+    assert main(["generate", str(tmp_path), "Tyger", "--max-tokens", "12"]) == 0
+    assert capsys.readouterr().out == want + "\n"
