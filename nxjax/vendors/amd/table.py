@@ -39,7 +39,7 @@ _ROWS: Final[tuple[tuple[str, str], ...]] = (
     ("yynn", "exp split"),
     ("nnny", "less_equal greater_equal"),
     ("ynnn", "not_equal logical_not gather"),
-    ("nnnn", "reduce_prod log_softmax prelu table top_k conv_3d transpose_conv_3d if while"),
+    ("nnnn", "reduce_prod log_softmax prelu table top_k conv_3d transpose_conv_3d if while lstm gru rnn"),
 )
 TABLE: Final[dict[str, frozenset[Mode]]] = {
     op: frozenset(m for m, has in zip(MODES, columns, strict=True) if has == "y")
