@@ -164,8 +164,12 @@ class Algebra:
 
     def taken(self, x: Segment, at: NDArray) -> Segment:
         """Columns of a segment."""
-        terms = {tuple(self._columns(a, at) for a in m): c[at] for m, c in x.terms.items()}
-        return self.segment(len(at), {tuple(sorted(m, key=lambda a: a.number)): c for m, c in terms.items()})
+        terms: dict[Monomial, NDArray] = {}
+        for m, c in x.terms.items():
+            # Products that differ may be the same in these columns.
+            some = tuple(sorted((self._columns(a, at) for a in m), key=lambda a: a.number))
+            terms[some] = terms[some] + c[at] if some in terms else c[at]
+        return self.segment(len(at), terms)
 
     def _columns(self, a: Atom, at: NDArray) -> Atom:
         if a.inner is None or a.kind == "product":

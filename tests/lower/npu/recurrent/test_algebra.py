@@ -49,6 +49,17 @@ def test_columns_of_a_product_are_the_product_with_columns():
     assert a.picked(both, np.array([3, 4])) == [a.picked(x, np.array([3]))[0], a.picked(h, np.array([0]))[0]]
 
 
+def test_products_that_are_the_same_in_some_columns_are_added():
+    a, h, x = given()
+    alike = W.copy()
+    alike[:, 3:] += 1
+    total = a.added(a.product(x, W), a.product(x, alike))
+    first = a.taken(total, np.arange(3))
+    assert first is a.scaled(a.product(x, W[:, :3]), 2)
+    both = a.combined(*(a.value((3, 2), a.picked(h, np.array(at))) for at in ([0, 1], [0, 2])), product=False)
+    assert a.picked(both, np.array([0])) == [a.scaled(a.picked(h, np.array([0]))[0], 2)]
+
+
 def test_dimensions_of_the_batch_and_of_features():
     a, h, _ = given(3, 4)
     wide = a.reshaped(h, (3, 2, 2))
