@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
+import numpy as np
+
 from nxjax.errors import ParameterError
 from nxjax.quant import bias, calibration, results
 from nxjax.quant.calibration import Calibrated, arguments
@@ -109,8 +111,14 @@ def policy_for(
     held = (held or calibrated.measured)[: calibration.MEASURED]
     search = _Search(fun, base, calibrated, used, held, params, progress)
     if metric is None:
-        return search.best(ENOUGH if budget is None else budget)
-    asked = metric
+        return search.told(ENOUGH if budget is None else budget)
+
+    def asked(f: Callable[..., Any]) -> float:
+        found = float(metric(f))
+        if np.isnan(found):
+            raise ParameterError("quantize: the metric of a function", got="NaN", expected="a number, larger is better")
+        return found
+
     wanted = asked(fun) - (POINTS if budget is None else budget)
     return search.best(wanted, lambda choice: asked(make(choice)))
 
@@ -126,11 +134,7 @@ def widened(
     base = policy if isinstance(policy, Layered) else Layered(policy, {})
     if worst is not None and worst >= ENOUGH:
         return Chosen(base, calibrated.ranges, calibrated.corrections)
-    search = _Search(fun, base, calibrated, held, held, params, progress)
-    choice = search.best(ENOUGH)
-    if choice.trials.best < results.POOR:
-        results.warn_if_poor(fun, choice.policy, params, choice.ranges, choice.corrections, held[:1])
-    return choice
+    return _Search(fun, base, calibrated, held, held, params, progress).told(ENOUGH)
 
 
 @final
@@ -157,6 +161,13 @@ class _Search:
         # Everything that was seen at each site: the range of 16 bits.
         self.whole = dict(start.whole)
         self.trials: list[WidthTrial] = []
+
+    def told(self, wanted: float) -> Chosen:
+        """`best`, with a warning where a result is poor still."""
+        choice = self.best(wanted)
+        if choice.trials.best < results.POOR:
+            results.warn_if_poor(self.fun, choice.policy, self.params, *choice[1:3], self.held)
+        return choice
 
     def best(self, wanted: float, reached: Callable[[Chosen], float] | None = None) -> Chosen:
         """The first choice that reaches ``wanted``, or nearly all that can be, or else the one that came nearest.

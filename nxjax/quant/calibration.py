@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -321,11 +320,9 @@ def _taken(
     if not left:
         return policy, batches
     told = ", ".join(f"{part} ({source})" if source else part for part, source in left.items())
-    warnings.warn(
+    results.warn(
         f"quantize: no batch of calibration takes {told}: such a branch or body of a loop stays in float. Add batches "
         "that do, to have it in integers",
-        UserWarning,
-        stacklevel=5,
     )
     inside = lambda name: any(name.startswith(f"{part}/") for part in left)
     return without(policy, left), {site: seen for site, seen in batches.items() if not inside(site)}

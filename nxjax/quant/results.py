@@ -5,13 +5,14 @@ Knows no observer.
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nxjax.errors import Source
+from nxjax.errors import Source, is_internal
 from nxjax.ops.arithmetic import div, sub
 from nxjax.ops.base import constant, like
 from nxjax.ops.compare import eq
@@ -176,13 +177,19 @@ def warn_if_poor(
     losing = sorted(layers, key=lambda layer: layer.after - min(layer.before, 40.0))[:NAMED]
     told = ", ".join(f"{n.name} ({n.after:.0f} dB{f', {n.source}' if n.source else ''})" for n in losing)
     place = f"result {int(np.argmin(found))} has" if len(found) > 1 else "the result has"
-    warnings.warn(
+    warn(
         f"quantize: {place} a signal-to-noise ratio of {min(found):.1f} dB on the calibration data; most is lost in "
         f'{told or "inner programs"}. Try quantize(f, "auto", ...), "int16x8", another observer, or a policy that '
         "leaves these layers in float; nx.quant.compare shows all layers",
-        UserWarning,
-        stacklevel=4,
     )
+
+
+def warn(message: str) -> None:
+    """A warning at the user's line, however deep in nxjax it is known."""
+    level, frame = 2, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and is_internal(frame.f_code.co_filename):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, UserWarning, stacklevel=level)
 
 
 def check_ranges(ranges: Mapping[str, Range], sources: Mapping[str, Source | None]) -> None:
@@ -195,9 +202,7 @@ def check_ranges(ranges: Mapping[str, Range], sources: Mapping[str, Source | Non
     more = f" and {len(small) - NAMED} more" if len(small) > NAMED else ""
     largest = max(size[site] for site in small)
     what = f"never larger than {largest:.0e}" if largest else "always 0"
-    warnings.warn(
+    warn(
         f"quantize: {what} in calibration: {told}{more}. The grids of these values hold nothing else. Calibrate with "
         "real samples, scale the data, or leave these ops in float",
-        UserWarning,
-        stacklevel=4,
     )

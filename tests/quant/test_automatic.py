@@ -78,8 +78,10 @@ def test_what_is_measured_is_never_worse_than_int8():
 
 def test_a_function_that_8_bits_ruin_all_over():
     f = lambda x: jnp.sin(x) - jnp.sin(x + 1e-6)
-    with pytest.warns(UserWarning, match="signal-to-noise"):
-        nx.quantize(f, calibrate=[(X,)])
+    for policy in (None, "auto", "int8"):
+        with pytest.warns(UserWarning, match="signal-to-noise") as told:
+            nx.quantize(f, policy, calibrate=[(X,)])
+        assert {w.filename for w in told} == {__file__}
 
 
 def test_a_metric_decides():
@@ -103,3 +105,5 @@ def test_errors():
         nx.quantize(hard, "auto")
     with pytest.raises(nx.errors.ParameterError, match="metric and budget"):
         nx.quantize(hard, "int8", calibrate=[(X,)], budget=3.0)
+    with pytest.raises(nx.errors.ParameterError, match="metric"):
+        nx.quantize(hard, "auto", calibrate=[(X,)], metric=lambda f: float("nan"))
