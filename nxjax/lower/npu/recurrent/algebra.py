@@ -193,7 +193,7 @@ class Algebra:
 
     def given(self, kind: str, place: int, shape: Shape) -> StepValue:
         """A state, or what a step reads: its last dimension is that of features."""
-        if not shape or math.prod(shape[:-1]) != self.batch:
+        if not shape or not shape[-1] or math.prod(shape[:-1]) != self.batch:
             raise NoForm
         if kind == "row":
             self.widths[place] = shape[-1]
@@ -229,6 +229,8 @@ class Algebra:
         """The features with these numbers."""
         if np.array_equal(at, np.arange(x.width)):
             return list(x.segments)
+        if not len(at):
+            raise NoForm
         ends = np.cumsum([s.width for s in x.segments])
         owner = np.searchsorted(ends, at, side="right")
         first = ends - [s.width for s in x.segments]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.errors import UnsupportedOpsError
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower, prepared
 from tests.lower.npu.recurrent.cells import EVERY, OTHERS, X, hoisted, joined, one_product, reset_before
@@ -54,6 +55,19 @@ def test_long_loops_too_and_as_few_nodes():
     for f in (joined, one_product):
         graph = lower(nx.make_jaxpr(f)(x), "long", recurrent=ALL)
         assert [n.op for n in graph.nodes] == ["lstm"]
+
+
+def test_no_features_are_no_layer():
+    state = np.ones((2, 4), np.float32)
+
+    def with_none(h, row):
+        h = nx.numpy.tanh(nx.numpy.concatenate([h[:, 4:], h[:, :4]], -1) + row @ np.ones((row.shape[-1], 4)))
+        return h, None
+
+    for width in (0, 3):
+        f = lambda x: nx.lax.scan(with_none, state, x)
+        with pytest.raises(UnsupportedOpsError, match="tensors without elements"):
+            lower(nx.make_jaxpr(f)(np.zeros((7, 2, width), np.float32)), "f", recurrent=ALL)
 
 
 def test_a_layer_inside_of_a_choice():
