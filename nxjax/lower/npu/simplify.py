@@ -14,11 +14,14 @@ import numpy as np
 from nxjax.lower.npu.fuse import fused, settled
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.hybrid import rows_settled
+from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.layout import channels_last
 from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.ops.elementwise import NpuElementwise
+from nxjax.lower.npu.ops.products import NpuProduct
 from nxjax.lower.npu.permutation import trivial
 from nxjax.lower.npu.recognize import enlarged, recognized
-from nxjax.lower.npu.rewrite import Rewriter, fixpoint, live
+from nxjax.lower.npu.rewrite import Rewriter, constant, fixpoint, live
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 
@@ -38,7 +41,7 @@ def simplified(graph: NpuGraph, io: Literal["float", "integer"] = "float", forma
         graph = tidied(channels_last(graph))
         if len(graph.nodes) == before:
             break
-    graph = tidied(fixpoint(graph, settled))
+    graph = tidied(fixpoint(fixpoint(graph, settled), computed))
     graph = tidied(rows_settled(graph, format))
     graph = tidied(with_bytes_on_grids(graph))
     if io == "integer":
@@ -96,6 +99,25 @@ def _tidy(r: Rewriter, n: Node) -> Tensor | None:
                 # Zero points alone differ: integers take the same steps as reals.
                 return r.emit("quantize", [stored], out.shape, out.grid)
     return None
+
+
+def computed(r: Rewriter, n: Node) -> Tensor | None:
+    """The product of constants, and what floats of constants give: the first step of a loop begins with such ones.
+
+    Weights on a grid stay as they are stored. Intel's CPU plugin refuses their product with a constant.
+    """
+    stored = [r.producer(t, "dequantize") for t in n.operands]
+    behind = [d for d in stored if d is not None and d.inputs[0] is not None and d.inputs[0].constant]
+    known = [t.constant and t.grid is None for t in n.operands]
+    op = op_of(n)
+    if not known or len(behind) + sum(known) < len(known) or not isinstance(op, (NpuProduct, NpuElementwise)):
+        return None
+    if n.output in r.graph.outputs or n.output.grid is not None:
+        return None
+    if not isinstance(op, NpuProduct) and (behind or n.output.size > max(t.size for t in n.operands)):
+        return None
+    alone = NpuGraph("constants", [], [n.output], [*dict.fromkeys(behind), n])
+    return constant(interpret(alone, [])[0])
 
 
 def merged(graph: NpuGraph) -> NpuGraph:

@@ -85,6 +85,16 @@ def test_states_that_are_computed(target):
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", RUNTIMES)
+@pytest.mark.parametrize("policy", ["int8-weights", "int4-weights", "dynamic-int8"])
+def test_a_first_step_on_constants_with_stored_weights(target, policy):
+    """Intel's plugin has no product of a constant with weights on a grid."""
+    pytest.importorskip(RUNTIMES[target])
+    f = nx.quantize(lambda x: joined(x)[1], policy, calibrate=[(X,)])
+    made = nx.compile(f, target=target)(X)
+    np.testing.assert_allclose(leaves(made.run(X))[0], f(X), rtol=1e-5, atol=1e-5)
+
+
 def test_onnx_names_its_operator_and_leaves_out_states_of_zeros():
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
