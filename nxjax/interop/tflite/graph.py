@@ -266,7 +266,7 @@ def _graph(model: TFLiteModel, names: set[str]) -> TFLiteGraph:
     written = _written_first(model)
     tensors = tuple(replace(t, variable=False) if i in written else t for i, t in enumerate(tensors))
     # Each value has one maker.
-    made = {*model.inputs, *(i for i, t in enumerate(tensors) if t.data is not None)}
+    made = {*model.inputs, *(i for i, t in enumerate(tensors) if t.data is not None and t.data.size)}
     for o in model.operators:
         for i in o.outputs:
             if i in made:

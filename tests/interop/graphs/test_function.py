@@ -90,7 +90,8 @@ def test_floats_of_another_width_become_those_of_the_file(made: Any, tmp_path: P
             for g in (f, nx.jit(f)):
                 for y, x in zip(leaves(g(params, *xs)), leaves(f(wide, *xs)), strict=True):
                     assert y.dtype == x.dtype
-                    np.testing.assert_array_equal(y, x)
+                    # Two programs, which processors may sum in two orders.
+                    np.testing.assert_allclose(y, x, rtol=1e-6)
             grads = nx.grad(lambda p: floats(f(p, *xs)).sum())(params)
             assert grads[name].dtype == dtype
 
