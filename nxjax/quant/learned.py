@@ -143,7 +143,7 @@ def lsq(
     >>> learned = lsq(f, "int8", calibrate=[(p, x)])
     >>> g = nx.grad(lambda steps: learned(steps, p, x).sum())(learned.initial)
     >>> sorted(g["activations"]), list(g["weights"])
-    (['dot_general_0', 'in_1'], ['dot_general_0'])
+    (['in_1', 'relu_0'], ['dot_general_0'])
     >>> bool(abs(learned.quantized(learned.initial, p, x)(p, x) - f(p, x)).max() < 0.05)
     True
     """

@@ -34,9 +34,9 @@ class WidthTrials(tuple[WidthTrial, ...]):
     """What was measured, in order; the first is int8 as it is. Prints as a table.
 
     >>> WidthTrials([WidthTrial(0, 0, 1.0, 2.0, "dB"), WidthTrial(3, 1, 0.9, 21.5, "dB")])
-    in 16 bits  in float  products in 8 bits     dB
-    0           0         100.0%                2.0
-    3           1         90.0%                21.5
+    in 16 bits  in float  products in 8 bits  dB
+    0           0         100.0%              2
+    3           1         90.0%               21.5
     """
 
     __slots__ = ()
