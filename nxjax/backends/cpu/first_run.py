@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.backends.base import Executable
 from nxjax.backends.cpu import functions
-from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.compiled_later import CompiledLater
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -108,24 +108,14 @@ def _has_nan(y: NDArray) -> bool:
 
 
 @final
-class FirstByMeaning(Executable):
+class FirstByMeaning(CompiledLater):
     """A program with a form that `is_simple`: that is run op by op, then the program compiled by ``make``."""
 
     def __init__(self, program: Program, form: Program, make: Callable[[], Executable]) -> None:
+        super().__init__(make)
         self._form = form
         self._out_types = program.out_types  # simplification may lose what is weak
-        self._make = make
-        self._made: Executable | None = None
         self._has_run = False
-
-    @property
-    def compiled(self) -> Executable:
-        """Its machine code, made now if it was not."""
-        if self._made is None:
-            with COMPILING:
-                if self._made is None:
-                    self._made = self._make()
-        return self._made
 
     def prepare(self) -> None:
         self.compiled.prepare()
@@ -145,18 +135,5 @@ class FirstByMeaning(Executable):
                 return [DeviceArray(y, t) for y, t in zip(ys, self._out_types, strict=True)]
         return self.compiled(args)
 
-    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
-        return self.compiled.bind_leading(held)
-
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         self.compiled.shortcut(jitted, call)
-
-    @property
-    def text(self) -> str:
-        return self.compiled.text
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.compiled.cost_analysis()
-
-    def memory_analysis(self) -> Any:
-        return self.compiled.memory_analysis()

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.backends.cpu import earlier
-from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.compiled_later import CompiledLater
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native import tables as m
 from nxjax.backends.cpu.native.runtime import runtime
@@ -156,7 +156,7 @@ def _ragged(numbers: NDArray) -> Iterator[tuple[int, NDArray]]:
 
 
 @final
-class StoredExecutable(TapeExecutable):
+class StoredExecutable(CompiledLater, TapeExecutable):
     """A program that an earlier process has compiled.
 
     Args:
@@ -165,22 +165,12 @@ class StoredExecutable(TapeExecutable):
     """
 
     def __init__(self, program: Program, tape: m.LinkedTape, arena: int, quick: bool, make: Callable[[], Any]) -> None:
-        super().__init__(len(program.inputs), program.out_types, arena)
+        CompiledLater.__init__(self, make)
+        TapeExecutable.__init__(self, len(program.inputs), program.out_types, arena)
         self.tape = tape
         self._quick = quick
         self._has_run = False
         self._offered = 0
-        self._make = make
-        self._made: Any = None
-
-    @property
-    def compiled(self) -> Any:
-        """The program, compiled now if it was not."""
-        if self._made is None:
-            with COMPILING:
-                if self._made is None:
-                    self._made = self._make()
-        return self._made
 
     def __call__(self, args: Sequence[DeviceArray], into: Sequence[PoolBlock | None] = ()) -> list[DeviceArray]:
         if self._made is not None or (self._quick and self._has_run) or current_settings().guard:
@@ -191,9 +181,6 @@ class StoredExecutable(TapeExecutable):
     def prepare(self) -> None:
         if self._quick:
             self.compiled.prepare()
-
-    def bind_leading(self, held: Sequence[DeviceArray]) -> Any:
-        return self.compiled.bind_leading(held)
 
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         if self._made is not None or self._quick or current_settings().guard:
@@ -208,13 +195,3 @@ class StoredExecutable(TapeExecutable):
     @property
     def is_native(self) -> bool:
         return True
-
-    @property
-    def text(self) -> str:
-        return self.compiled.text
-
-    def cost_analysis(self) -> dict[str, float]:
-        return self.compiled.cost_analysis()
-
-    def memory_analysis(self) -> Any:
-        return self.compiled.memory_analysis()
