@@ -32,6 +32,11 @@ def store(key: str, payload: bytes) -> None:
     user_cache.store(key + _SUFFIX, payload)
 
 
+def touch(key: str) -> bool:
+    """Whether something is stored under ``key``, which counts as used now."""
+    return user_cache.touch(key + _SUFFIX)
+
+
 def discard(key: str) -> None:
     """Drop what is stored under ``key``."""
     user_cache.discard(key + _SUFFIX)

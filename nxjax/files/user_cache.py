@@ -108,6 +108,17 @@ def store(name: str, payload: bytes) -> Path | None:
     return path
 
 
+def touch(name: str) -> bool:
+    """Whether something lies under ``name``, which counts as used now."""
+    folder = _folder()
+    try:
+        if folder is not None:
+            os.utime(folder / name)
+        return folder is not None
+    except OSError:
+        return False
+
+
 def discard(name: str) -> None:
     """Drop what is kept under ``name``."""
     folder = _folder()

@@ -170,7 +170,8 @@ def _best(
 ) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
     """The ranges and corrections, beside those ``known``, with which the layers are best, of those that are as good the
     first, and the dB of the worst result with them."""
-    best, most = (dict[str, Range](), known, None), -np.inf
+    best: tuple[dict[str, Range], dict[str, NDArray], float | None] | None = None
+    most = -np.inf
     tried: list[dict[str, Range]] = []
     for ranges in candidates:
         if ranges in tried:
@@ -182,11 +183,11 @@ def _best(
                 continue
             shifts = known | shifts
             found = results.measured(fun, policy, params, ranges, shifts, measured)
-            if found.mean > most + (CLEARLY if tried[1:] or corrected else 0.0):
+            if best is None or found.mean > most + CLEARLY:
                 best, most = (ranges, shifts, found.worst), found.mean
                 if found.worst >= ENOUGH:
                     return best
-    return best
+    return best or ({}, known, None)
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:

@@ -41,11 +41,13 @@ NDArray = np.ndarray[Any, Any]
 
 
 def sqnr(signal: float, noise: float) -> float:
-    """Signal to noise in dB.
+    """Signal to noise in dB; noise that is not a number, as of a pole within a step of a grid, is infinite.
 
-    >>> round(sqnr(100.0, 1.0), 6), sqnr(1.0, 0.0)
-    (20.0, inf)
+    >>> round(sqnr(100.0, 1.0), 6), sqnr(1.0, 0.0), sqnr(1.0, np.nan)
+    (20.0, inf, -inf)
     """
+    if not np.isfinite(noise):
+        return float("-inf")
     return float("inf") if noise <= 0 else 10 * float(np.log10(max(signal, 1e-300) / noise))
 
 
@@ -84,7 +86,7 @@ class Quality(NamedTuple):
     def mean(self) -> float:
         """The mean over results and layers of each one's dB. Steadier than the results, which a few elements decide."""
         every = [*self.results, *(layer.after for layer in self.layers if not layer.moves)]
-        return float(np.mean([min(db, EXACT) for db in every])) if every else np.inf
+        return float(np.clip(every, -EXACT, EXACT).mean()) if every else np.inf
 
 
 def measured(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from nxjax.backends import cache
 from nxjax.backends.cpu import earlier, engine, stored
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.native import runtime
@@ -32,7 +33,11 @@ def executable(program: Program, donate: tuple[int, ...], choices: Mapping[str, 
     def record(tape: Tape, quick: bool) -> None:
         written = tape.writer
         if what is not None and written.is_portable:
-            links = stored.Links(written.codes, written.places, written.files())
+            files = written.files()
+            # The process may hold code whose file the cache has dropped since.
+            if not all(map(cache.touch, set(files.values()))):
+                return
+            links = stored.Links(written.codes, written.places, files)
             payload = stored.packed(written.parts(), tape, links, quick, steps.arena)
             if payload is not None:
                 with config.using(**kept):

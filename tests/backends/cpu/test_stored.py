@@ -16,7 +16,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import cache
-from nxjax.backends.cpu import earlier, stored
+from nxjax.backends.cpu import earlier, engine, stored
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.stored import StoredExecutable
 
@@ -25,9 +25,17 @@ X = R.normal(size=(6, 7)).astype(np.float32)
 TABLE = jnp.array(R.normal(size=(7, 5)).astype(np.float32))
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A cache of this file's own: that of all tests is full at times, and drops what a record names."""
+    return str(tmp_path_factory.mktemp("cache"))
+
+
 @pytest.fixture(autouse=True)
-def _as_users_have_it() -> Iterator[None]:
-    with nx.config.using(executor="cpu", compile_first=False):
+def _as_users_have_it(folder: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    # Nor is any code held that other tests have made.
+    monkeypatch.setattr(engine, "_engines", {})
+    with nx.config.using(executor="cpu", compile_first=False, cache_dir=folder):
         nx.clear_caches()
         yield
     nx.clear_caches()
@@ -176,6 +184,24 @@ def test_code_that_is_gone_is_made_anew(monkeypatch: pytest.MonkeyPatch):
     g = nx.jit(lambda x: f(x))
     np.testing.assert_allclose(np.asarray(g(X)), X @ X.T, rtol=1e-5)
     assert type(executable(g)) is CpuExecutable
+
+
+def test_a_record_names_files_that_are_there():
+    """Code that the process still holds may have no file any more: the next process that compiles it leaves both."""
+    f = lambda x: x @ x.T
+    cache.clear()
+    first = nx.jit(f)
+    first(X)
+    held = executable(first)
+    cache.clear()
+    nx.clear_caches()
+    again = nx.jit(lambda x: f(x))
+    again(X)
+    assert held is not executable(again)
+    what = stored.key(nx.make_jaxpr(f)(X), (), {})
+    assert what is not None and earlier.read(*what) is None
+    engine._engines.clear()
+    assert type(twice(f, X)[2]) is StoredExecutable
 
 
 def test_other_sources_are_other_records(monkeypatch: pytest.MonkeyPatch):
