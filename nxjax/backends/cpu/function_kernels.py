@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.native.loading import Address
-from nxjax.kernels.cpu import isa, ops
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
-
-NAMES: Final = frozenset({"integer_pow", "rsqrt"}).union(
-    *(ops.MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig"))
-)
-
-
-def has(op: Op) -> bool:
-    """Whether ``op`` is a function of these."""
-    return op.name in NAMES
 
 
 def kernel(op: Op, params: tuple[tuple[str, object], ...], count: int, dtype: DType, row: int, rows: int) -> Nest:

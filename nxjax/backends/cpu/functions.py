@@ -18,6 +18,7 @@ import numpy as np
 from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.native.loading import Address
 from nxjax.config import config
+from nxjax.kernels.cpu.op_files import FUNCTIONS
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 
@@ -43,22 +44,10 @@ class SharedFunction(NamedTuple):
 
 def find(op: Op, params: Mapping[str, Any], count: int, dtype: DType) -> SharedFunction | None:
     """The function that ``op`` is; None where it has no code to share."""
-    found = SharedFunction(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
-    return found if _is_there(found, config.cpu_isa, config.reproducible) else None
-
-
-@lru_cache(256)
-def _is_there(function: SharedFunction, isa: str, reproducible: bool) -> bool:
     # An op of a user's may have any name.
-    if not type(function.op).__module__.startswith("nxjax."):
-        return False
-    return earlier.read(*function.record) is not None or _kernels().has(function.op)
-
-
-def _kernels() -> Any:
-    from nxjax.backends.cpu import function_kernels
-
-    return function_kernels
+    if op.name not in FUNCTIONS or not type(op).__module__.startswith("nxjax."):
+        return None
+    return SharedFunction(op, tuple((k, v) for k, v in params.items() if k != "weak"), count, dtype)  # one at most
 
 
 def made(functions: Sequence[SharedFunction]) -> list[Callable[..., NDArray]]:
@@ -66,8 +55,10 @@ def made(functions: Sequence[SharedFunction]) -> list[Callable[..., NDArray]]:
     addresses = {f: _found(f, config.cpu_isa, config.reproducible) for f in functions}
     new = [f for f, at in addresses.items() if at is None]
     if new:
-        kernels = [_kernels().kernel(*f, _ROW, _ROWS) for f in new]
-        for f, kernel, at in zip(new, kernels, _kernels().addresses(kernels), strict=True):
+        from nxjax.backends.cpu import function_kernels as code
+
+        kernels = [code.kernel(*f, _ROW, _ROWS) for f in new]
+        for f, kernel, at in zip(new, kernels, code.addresses(kernels), strict=True):
             addresses[f] = at
             earlier.write(f"{at.code.file} {kernel.symbol}".encode(), *f.record)
     return [_function(f.dtype, addresses[f]) for f in functions]

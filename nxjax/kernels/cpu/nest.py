@@ -35,7 +35,7 @@ from nxjax.kernels.cpu.expression import Constant, ExpressionNode
 from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest_plan import NestPlan, flaw
-from nxjax.kernels.cpu.ops import DEAR
+from nxjax.kernels.cpu.op_files import DEAR
 from nxjax.ops.reduce import REDUCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from nxjax.kernels.cpu import convert, ops
+from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.ir import bits_of
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import ACCUMULATORS, BLOCK, Nest, Reduction
 from nxjax.kernels.cpu.nest_plan import TILE, NestPlan, Pass, SavedValue
+from nxjax.kernels.cpu.op_files import DEAR
 
 SAVED: Final = 192 << 10  # bytes of a row's values that are kept for the next pass rather than computed again
 CHUNK: Final = 128  # vectors that are summed one after the other before their sum joins the others
@@ -38,10 +39,7 @@ def saved(nest: Nest) -> list[int]:
         node = nest.nodes[i - n]
         if isinstance(node, ExpressionNode) and len(uses.get(i, ())) > 1 and i not in covered:
             below = _below(nest, i)
-            if (
-                sum(ops.DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], ExpressionNode))
-                >= 8
-            ):
+            if sum(DEAR.get(m.op.name, 0) for k in below if isinstance(m := nest.nodes[k - n], ExpressionNode)) >= 8:
                 size = slot_bytes(nest, i)
                 if size <= room:
                     room -= size

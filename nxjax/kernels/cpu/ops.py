@@ -1,7 +1,7 @@
 """Elementwise ops on registers: which there are for which dtypes, and the code of one.
 
 An op is a primitive, or has an emitter of its own for a reason (see `nxjax.ops.primitives`), or is emitted as its
-decomposition. An emitter is registered by the op's name, in a file that `MODULES` names::
+decomposition. An emitter is registered by the op's name, in a file that `op_files` names::
 
     @op("add", NUMERIC)
     def add(s: EmitContext) -> Value: ...
@@ -23,42 +23,12 @@ import numpy as np
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.op_files import MODULES
 from nxjax.ops.primitives import DECOMPOSED, decomposition, replayed
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 
 DType = np.dtype[Any]
-# Which ops each file has emitters of, by what one takes beside an addition, roughly.
-_CODE: Final = {
-    "ops_arithmetic": {
-        1: """abs add bitcast_convert_type ceil convert_element_type copy eq floor ge gt le lt max min mul ne neg
-            reduce_precision round select_n sign sub""",
-        4: "div sqrt",
-        30: "rem",
-    },
-    "ops_bits": {1: "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor"},
-    "ops_complex": {1: "abs add complex convert_element_type eq imag mul ne neg real square sub", 4: "div", 12: "exp"},
-    "math_exp": {12: "exp exp2 expm1 logistic tanh", 20: "cosh sinh"},
-    "math_log": {12: "cbrt log log1p", 30: "acosh asinh atanh"},
-    "math_power": {30: "pow"},
-    "math_trig": {12: "cos sin", 20: "acos asin atan atan2 tan"},
-    "math_special": {1: "bessel_i0e bessel_i1e", 20: "erf erf_inv erfc", 30: "digamma lgamma"},
-    "ops_quant": {
-        1: """stored_average stored_bias stored_cut stored_exponent stored_left stored_mantissa stored_move stored_pair
-            stored_product stored_quantize stored_real stored_rescale stored_right stored_single stored_sum"""
-    },
-    "ops_quant_dot": {1: "stored_dense stored_factor stored_matmul"},
-    "threefry": {1: "random_fold_in random_seed threefry"},
-}
-# A file is imported when a program first has one of its ops.
-MODULES: Final[Mapping[str, frozenset[str]]] = {
-    file: frozenset(" ".join(names.values()).split()) for file, names in _CODE.items()
-}
-# Those that take more than an addition.
-DEAR: Final[Mapping[str, int]] = {
-    "rsqrt": 4,
-    **{name: n for ops in _CODE.values() for n, names in ops.items() if n > 1 for name in names.split()},
-}
 NAMES: Final = DECOMPOSED.union(*MODULES.values())
 
 

@@ -24,7 +24,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.kernels.cpu.expression import Expression
-from nxjax.kernels.cpu.ops import DEAR
+from nxjax.kernels.cpu.op_files import DEAR
 from nxjax.lower.cpu.tape import Ref
 from nxjax.lower.cpu.view import View, dense_strides
 from nxjax.trace.core import Op

@@ -5,12 +5,12 @@ import sys
 
 ALL = """
 import importlib
-from nxjax.kernels.cpu import ops
+from nxjax.kernels.cpu import op_files, ops
 from nxjax.lower.cpu import registry
 def everything():
     for file in registry.MODULES:
         importlib.import_module(f"nxjax.lower.cpu.rules.{file}")
-    for file in ops.MODULES:
+    for file in op_files.MODULES:
         importlib.import_module(f"nxjax.kernels.cpu.{file}")
 """
 
@@ -29,7 +29,7 @@ def homes(functions):
         found.setdefault(function.__module__.rpartition(".")[2], set()).add(name)
     return found
 assert homes((n, registry.rule_of(n)) for n in registry.NAMES) == registry.MODULES
-assert homes((n, e.emitter) for n in ops.NAMES for e in ops.entries(n)) == ops.MODULES
+assert homes((n, e.emitter) for n in ops.NAMES for e in ops.entries(n)) == op_files.MODULES
 print("well")
 """
     well(code)
