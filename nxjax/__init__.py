@@ -47,6 +47,7 @@ _HOMES: dict[str, str] = {
     **dict.fromkeys(("bucketed",), "nxjax.transforms.bucketing.bucketed"),
     **dict.fromkeys(("jacfwd", "jacrev", "jacobian", "hessian"), "nxjax.transforms.jacobian"),
     **dict.fromkeys(("checkpoint", "remat", "checkpoint_policies"), "nxjax.transforms.checkpoint"),
+    "fit_in": "nxjax.transforms.fit_in",
     **dict.fromkeys(("custom_jvp",), "nxjax.transforms.custom_jvp"),
     **dict.fromkeys(("custom_vjp", "custom_gradient", "closure_convert"), "nxjax.transforms.custom_vjp"),
     **dict.fromkeys(("eval_shape", "make_jaxpr"), "nxjax.transforms.shapes"),

@@ -574,6 +574,7 @@ from nxjax.transforms.custom_jvp import custom_jvp as custom_jvp
 from nxjax.transforms.custom_vjp import closure_convert as closure_convert
 from nxjax.transforms.custom_vjp import custom_gradient as custom_gradient
 from nxjax.transforms.custom_vjp import custom_vjp as custom_vjp
+from nxjax.transforms.fit_in import fit_in as fit_in
 from nxjax.transforms.grad import grad as grad
 from nxjax.transforms.grad import value_and_grad as value_and_grad
 from nxjax.transforms.grad import vjp as vjp

@@ -56,11 +56,15 @@ class ProgramCall(NestedCall):
 
     def transpose(self, cts: Tangents, *args: Any, program: Program, **params: Any) -> Tangents:
         linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
-        back = transpose_program(program, linear, not_none_mask(cts))
+        back = self.transposed(program, linear, not_none_mask(cts))
         known = [x for x, l in zip(args, linear, strict=True) if not l]
         return expand_by_mask(
             self.derived("transpose", back, [*known, *(ct for ct in cts if ct is not None)], params), linear
         )
+
+    def transposed(self, program: Program, linear: Mask, given: Mask) -> Program:
+        """The transposed program, from what is known and the cotangents that are ``given``."""
+        return transpose_program(program, linear, given)
 
     def batch_axis(
         self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, program: Program, **params: Any

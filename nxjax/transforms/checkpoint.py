@@ -20,7 +20,7 @@ from nxjax.ops.identity import IdentityOp
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.core import Array, Arrays, Op, Tangents, UndefinedPrimal, use
-from nxjax.trace.program import Program, run
+from nxjax.trace.program import Atom, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType
@@ -30,7 +30,7 @@ from nxjax.transforms.custom_call import is_eager
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.linearize import linearize_flat
 from nxjax.transforms.nested import Mask, merge_by_mask, select_by_mask
-from nxjax.transforms.partial_eval import PartialTrace, Policy, partial_eval
+from nxjax.transforms.partial_eval import OpPolicy, PartialTrace, Policy, ProgramPolicy, partial_eval
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -46,6 +46,10 @@ class Checkpoint(ProgramCall):
         self, *types: ArrayType, program: Program, prevent_cse: bool, policy: Policy | None, differentiated: bool
     ) -> tuple[ArrayType, ...]:
         return super().infer(*types, program=program)
+
+    def transposed(self, program: Program, linear: Mask, given: Mask) -> Program:
+        back = super().transposed(program, linear, given)
+        return back.derive(("on demand", sum(given)), lambda: _on_demand(back, sum(given)))
 
     def derived(self, transform: str, program: Program, args: Arrays, params: dict[str, Any]) -> Sequence[Array]:
         if transform == "transpose":
@@ -85,6 +89,33 @@ class Checkpoint(ProgramCall):
 
 
 checkpoint_op = Checkpoint()
+
+
+def _on_demand(program: Program, count: int) -> Program:
+    """The equations in another order: what does not depend on the last ``count`` inputs, the cotangents, is computed
+    where it is first needed. So values that are computed again are not all there at once."""
+    reached = set[Var](program.inputs[len(program.inputs) - count :])
+    places = {v: i for i, e in enumerate(program.equations) for v in e.outputs}
+    order: dict[int, None] = {}
+
+    def need(atoms: Iterable[Atom]) -> None:
+        found: set[int] = set()
+        stack = list(atoms)
+        while stack:
+            i = places.get(a) if isinstance(a := stack.pop(), Var) else None
+            if i is not None and i not in order and i not in found:
+                found.add(i)
+                stack += program.equations[i].inputs
+        order.update(dict.fromkeys(sorted(found)))
+
+    for i, e in enumerate(program.equations):
+        if e.effect or not reached.isdisjoint(e.inputs):
+            reached.update(e.outputs)
+            need(e.inputs)
+            order[i] = None
+    need(program.outputs)
+    equations = [program.equations[i] for i in order]
+    return Program(program.inputs, equations, program.outputs, program.constvars, program.values, program.name)
 
 
 @final
@@ -151,8 +182,8 @@ def checkpoint(
         fun: function of pytrees. Left out, `checkpoint` is a decorator with options.
         prevent_cse: keep a compiler from merging the two computations; may be False inside `scan`, where they are
             separate.
-        policy: which values may be kept; see `checkpoint_policies`. None keeps only the arguments. A policy applies
-            inside jitted functions; a loop counts as one op.
+        policy: which values may be kept; see `checkpoint_policies` and `fit_in`. None keeps only the arguments. A
+            policy applies inside jitted functions; a loop counts as one op.
         static_argnums, static_argnames: arguments that stay Python values; names are of keyword arguments.
 
     Raises:
@@ -172,7 +203,7 @@ def checkpoint(
         )
     if not callable(fun):
         raise ParameterError("checkpoint: needs a function", got=type(fun).__name__)
-    if policy is not None and not callable(policy):
+    if policy is not None and not isinstance(policy, ProgramPolicy) and not callable(policy):
         raise ParameterError(
             "checkpoint: policy",
             got=repr(policy),
@@ -309,8 +340,8 @@ class SaveAnythingExceptTheseNames:
 @final
 @dataclass(frozen=True)
 class SaveFromBoth:
-    first: Policy
-    second: Policy
+    first: OpPolicy
+    second: OpPolicy
 
     def __call__(self, op: Op, *types: ArrayType, **params: Any) -> bool:
         return self.first(op, *types, **params) or self.second(op, *types, **params)
@@ -343,7 +374,18 @@ class CheckpointPolicies(Shown):
 
     @staticmethod
     def save_from_both_policies(first: Policy, second: Policy) -> Policy:
-        """Keep what either policy keeps."""
+        """Keep what either policy keeps.
+
+        Raises:
+            ParameterError: one of them looks at whole programs, as `fit_in` does.
+        """
+        if isinstance(first, ProgramPolicy) or isinstance(second, ProgramPolicy):
+            raise ParameterError(
+                "checkpoint: save_from_both_policies",
+                got=f"{first!r}, {second!r}",
+                expected="policies that decide op by op",
+                fix="fit_in alone: it decides on all values",
+            )
         return SaveFromBoth(first, second)
 
 

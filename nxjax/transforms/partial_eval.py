@@ -8,6 +8,7 @@ Linearization is forward mode with unknown tangents.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
 
@@ -18,8 +19,18 @@ from nxjax.trace.stage import StageTrace, StageTracer
 from nxjax.transforms.inline import Inliner
 from nxjax.transforms.nested import Mask, merge_by_mask, required_equations, select_by_mask, split_by_mask
 
+
+class ProgramPolicy(ABC):
+    """A policy that looks at a whole program."""
+
+    @abstractmethod
+    def kept(self, program: Program, wanted: set[Var]) -> set[Var]:
+        """The values of ``program`` that may be kept, of whose values the other half reads those ``wanted``."""
+
+
 # policy(op, *operand types, **parameters): whether the op's results may be kept.
-Policy = Callable[..., bool]
+OpPolicy = Callable[..., bool]
+Policy = OpPolicy | ProgramPolicy
 
 
 @final
@@ -105,7 +116,8 @@ def _cut(program: Program, known: Mask, policy: Policy | None, force_unknown: Ma
     read = [*delayed, *(a for e in rest for a in e.inputs)]
     wanted = {a for a in read if isinstance(a, Var) and a not in unknown}
     made = [v for e in first.equations for v in e.outputs]
-    again = required_equations(first.equations, wanted, _may_be_kept(first, policy))
+    keep = policy.kept(first, wanted) if isinstance(policy, ProgramPolicy) else _may_be_kept(first, policy)
+    again = required_equations(first.equations, wanted, keep)
     recomputed = {v for e in again for v in e.outputs}
     kept = [v for v in (*first.inputs, *made) if v in wanted and v not in recomputed]
     consts = [(c, x) for c, x in zip(first.constvars, first.values, strict=True) if c in wanted]
@@ -177,7 +189,7 @@ def _partition(program: Program, known: Mask) -> tuple[Program, Sequence[Atom], 
     )
 
 
-def _may_be_kept(program: Program, policy: Policy | None) -> set[Var]:
+def _may_be_kept(program: Program, policy: OpPolicy | None) -> set[Var]:
     """Inputs, and what ``policy`` names; without one everything but what one op makes of literals."""
     found = set(program.inputs)
     for e in program.equations:

@@ -13,8 +13,9 @@ from typing import Any, Final, final
 from nxjax.backends import placing
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.memory.statistics import Counters, MemoryStatistics, parse_size, shown
+from nxjax.backends.memory.statistics import Counters, MemoryStatistics
 from nxjax.config.weak_registry import WeakRegistry
+from nxjax.display.sizes import parse_size, shown
 from nxjax.errors import MemoryLimitError, ParameterError, Shown
 from nxjax.trace.array import as_value
 from nxjax.trace.sharding import SingleDeviceSharding
@@ -71,7 +72,7 @@ class MemoryPool:
 
     def __init__(self, kind: str, limit: int | str | None = None) -> None:
         self.kind = kind_of(kind)
-        self.limit = None if limit is None else parse_size(limit, f"limit of {kind}")
+        self.limit = None if limit is None else parse_size(limit, f"memory: limit of {kind}")
         self.counters = Counters()
         self._held: WeakRegistry[Reservation] = WeakRegistry()
 

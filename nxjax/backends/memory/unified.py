@@ -16,8 +16,8 @@ import numpy as np
 from nxjax.backends.cpu.memory import CpuBuffer, Lease, PoolBlock
 from nxjax.backends.memory import shared_tensors
 from nxjax.backends.memory.pool import MemoryPool, MemoryPools, default_pools
-from nxjax.backends.memory.statistics import shown
 from nxjax.config.weak_registry import WeakRegistry
+from nxjax.display.sizes import shown
 from nxjax.errors import ExecutionError, ImmutableArrayError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
