@@ -14,7 +14,6 @@ from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Weighted
 from nxjax.quant.scheme import Policy
-from nxjax.quant.subprograms import CALLS
 from nxjax.quant.walk import Corrections, NDArray, Quantizer, Range, Walker, rounding_of
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
@@ -105,19 +104,6 @@ class _Correcting(Quantizer):
             x, _ = self.on_grid(group.activations[0], group.dtype)
             self.found[self.plan.layer(group)] = group.mean_error(self, x, self.exact)
         super().group(group)
-
-    def inner(self, step: Inner) -> None:
-        e = step.equation
-        if e.op.name not in CALLS:
-            super().inner(step)
-            return
-        exact = StatisticsTrace(step.plans[0], Ranges())
-        exact.run([self.exact.value(a) for a in e.inputs])
-        walk = _Correcting(exact, self.opened(step))
-        self.results(e, walk.run([self.value(a) for a in e.inputs]))
-        made = zip(e.outputs, walk.plan.program.outputs, strict=True)
-        self.grids.update((v, grid) for v, a in made if (grid := walk.grid_of(a)) is not None)
-        self.found.update(walk.found)
 
     def correction(self, group: FusedGroup) -> Array | None:
         found = self.found.get(self.plan.layer(group))

@@ -28,7 +28,6 @@ from nxjax.ops.shape import broadcast_in_dim, reshape
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
 from nxjax.quant.pointwise import LARGEST_FACTOR
-from nxjax.quant.subprograms import CUSTOM
 from nxjax.quant.walk import Range, Walker
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
@@ -227,23 +226,7 @@ class StatisticsTrace(Walker):
             self.plain(e)
 
     def inner(self, step: Inner) -> None:
-        name = step.equation.op.name
-        handler = self._custom if name in CUSTOM else getattr(self, f"_{name}")
-        handler(step)
-
-    def _custom(self, step: Inner) -> None:
-        # The call as it is keeps its own derivative; beside it, the same in the open.
-        self.plain(step.equation)
-        (plan,) = step.plans
-        walk = StatisticsTrace(plan, self.recorder)
-        walk.run([stop_gradient(self.value(a)) for a in step.equation.inputs])
-        self.stats.update(walk.stats)
-
-    def _checkpoint(self, step: Inner) -> None:
-        (plan,) = step.plans
-        walk = StatisticsTrace(plan, self.recorder)
-        self.results(step.equation, walk.run([self.value(a) for a in step.equation.inputs]))
-        self.stats.update(walk.stats)
+        getattr(self, f"_{step.equation.op.name}")(step)
 
     def _scan(self, step: Inner) -> None:
         e, (plan,) = step.equation, step.plans

@@ -56,6 +56,7 @@ class QuantPlan:
             them: a choice and which of its cases this is, or an op (None) that goes on one by one. The others have no
             part in the range: in ``where(x > 0, sqrt(x), 0)`` they are NaN.
         left: equations of float values that stay float, each with the reason.
+        held: by a step, the calls that ended with it, which give their last operands a derivative of their own.
     """
 
     program: Program
@@ -71,6 +72,7 @@ class QuantPlan:
         default_factory=dict[Var, list[tuple[Equation, int | None]]]
     )
     left: list[tuple[Equation, str]] = field(default_factory=list[tuple[Equation, str]])
+    held: dict[Step, list[Equation]] = field(default_factory=dict[Step, list[Equation]])
 
     def layer(self, group: FusedGroup) -> str:
         """What policies and reports call a group: the name of what its first equation makes."""
@@ -79,11 +81,6 @@ class QuantPlan:
     def groups(self) -> list[FusedGroup]:
         """The groups at this level, in order."""
         return [s for s in self.steps if isinstance(s, FusedGroup)]
-
-    def all_layers(self) -> list[str]:
-        """Names of this plan's groups and those of its inner plans."""
-        inner = [p for s in self.steps if isinstance(s, Inner) for p in s.plans]
-        return [*map(self.layer, self.groups()), *(layer for p in inner for layer in p.all_layers())]
 
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""

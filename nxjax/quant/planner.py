@@ -17,17 +17,14 @@ from nxjax.quant.products import is_product, match_product, too_deep
 from nxjax.quant.scheme import Layered, Policy, Scheme, in_float, resolve_policy
 from nxjax.quant.sites import find_sites
 from nxjax.quant.spelled import magnitudes
-from nxjax.quant.subprograms import HOLDING, LOOPS
+from nxjax.quant.subprograms import CALLS, HOLDING, LOOPS, derives, needed, opened
 from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import match_lookup
 from nxjax.trace import dtypes
-from nxjax.trace.program import Equation, Program, Var
+from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.slice_updates import use_slice_updates
-
-# Calls that are written out.
-JIT: Final = frozenset(("jit", "bucketed", "call_exported", "composite"))
 
 
 def make_plan(program: Program, weights: Sequence[bool], policy: Policy) -> QuantPlan:
@@ -64,7 +61,8 @@ class _Planner:
 
     def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> QuantPlan:
         program, names = self._prepared(program, weights, prefix)
-        view = WeightView(program, weights)
+        program, order = _parted(program)
+        view = WeightView(program, weights, {a for e in order if derives(e) for a in e.inputs if isinstance(a, Var)})
         plan = QuantPlan(program, names)
         wide = magnitudes(program, view)
         taken: set[Equation] = set()
@@ -77,12 +75,12 @@ class _Planner:
                 # Computed where its last equation stands, when all its operands are there.
                 starts[group.equations[-1]] = group
                 taken.update(group.equations)
-        self._steps(plan, view, starts, taken)
+        self._steps(plan, order, view, starts, taken)
         find_sites(plan, view)
         return plan
 
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
-        program = use_slice_updates(inlined(program, 0, JIT))
+        program = use_slice_updates(opened(program, _computes))
         names = {v: f"{prefix}in_{i}" for i, v in enumerate(program.inputs)}
         names.update((v, f"{prefix}const_{i}") for i, v in enumerate(program.constvars))
         name_results(program.equations, prefix, names)
@@ -104,12 +102,15 @@ class _Planner:
     def _steps(
         self,
         plan: QuantPlan,
+        order: Sequence[Equation],
         view: WeightView,
         starts: dict[Equation, FusedGroup],
         taken: set[Equation],
     ) -> None:
-        for e in plan.program.equations:
-            if e in starts:
+        for e in order:
+            if derives(e):
+                plan.held.setdefault(plan.steps[-1], []).append(e)
+            elif e in starts:
                 plan.steps.append(starts[e])
             elif e in taken:
                 continue
@@ -144,18 +145,31 @@ def _alive(program: Program) -> Program:
     kept: list[Equation] = []
     for e in reversed(program.equations):
         if e.effect or not wanted.isdisjoint(e.outputs):
-            kept.append(e)
-            wanted.update(a for a in e.inputs if isinstance(a, Var))
-    if len(kept) == len(program.equations):
-        return program
+            kept.append(needed(e, wanted) if derives(e) else e)
+            wanted.update(a for a in kept[-1].inputs if isinstance(a, Var))
     return Program(program.inputs, kept[::-1], program.outputs, program.constvars, program.values, program.name)
+
+
+def _parted(program: Program) -> tuple[Program, list[Equation]]:
+    """``program`` without the calls that only `derives`, and all equations in order, with them."""
+    env: dict[Var, Atom] = {}
+    now = lambda atoms: tuple([env.get(a, a) if isinstance(a, Var) else a for a in atoms])
+    order: list[Equation] = []
+    for e in program.equations:
+        order.append(e if env.keys().isdisjoint(e.inputs) else e.replaced(now(e.inputs), e.outputs))
+        if derives(e):
+            env.update(zip(e.outputs, order[-1].inputs[-len(e.outputs) :], strict=True))
+    if not env:
+        return program, order
+    kept = [e for e in order if not derives(e)]
+    return Program(program.inputs, kept, now(program.outputs), program.constvars, program.values, program.name), order
 
 
 def _computes(program: Program) -> bool:
     """Whether a program, or one it holds, has a product: what is worth looking into."""
     return any(
         is_product(e) or e.op is dot_product_attention or any(map(_computes, e.programs()))
-        for e in inlined(program, 0, JIT).equations
+        for e in inlined(program, 0, CALLS).equations
     )
 
 
@@ -168,7 +182,4 @@ def _inner_weights(e: Equation, outer: Sequence[bool]) -> list[list[bool]]:
         # A carry starts as what it is given and becomes something else.
         x = loop.split(outer)._replace(carry=[False] * loop.num_carry)
         return [list(x.body_inputs)] if loop.cond is None else [list(x.cond_inputs), list(x.body_inputs)]
-    if name == "cond":
-        return [outer[1:] for _ in params["branches"]]
-    programs = list(e.programs())
-    return [outer if len(p.inputs) == len(outer) else [False] * len(p.inputs) for p in programs]
+    return [outer[1:] for _ in params["branches"]]

@@ -1,28 +1,34 @@
-"""Equations that hold programs: which operand becomes which input, and how further operands are handed in.
+"""Equations that hold programs: calls are written out; of loops and branches, which operand becomes which input.
 
-Knows the parameters of `scan`, `while`, `cond`, `checkpoint` and calls with a derivative of their own. Knows nothing of
-grids or weights.
+Knows the parameters of `scan`, `while`, `cond` and calls with a derivative of their own. Knows nothing of grids or
+weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
-from nxjax.ops.identity import stop_gradient
+import numpy as np
+
+from nxjax.ops.shape import reshape
+from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
-from nxjax.trace.program import Equation, Program, run
+from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.custom_jvp import Rule
 from nxjax.transforms.custom_vjp import Forward, Pullback
+from nxjax.transforms.inline import Inliner
 
+# Calls that are written out, and those that are together with their derivative.
+CALLS: Final = frozenset(("jit", "bucketed", "call_exported", "composite", "checkpoint"))
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
-# Ops that run their program once.
-CALLS: Final = frozenset(("checkpoint", *CUSTOM))
 # Ops whose programs are looked into; other ones that hold programs stay float.
 LOOPS: Final = frozenset(("scan", "while"))
-HOLDING: Final = frozenset(("cond", *LOOPS, *CALLS))
+HOLDING: Final = frozenset(("cond", *LOOPS))
 # Takes the inputs of the held program, then the further ones.
 Body = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]
 
@@ -44,9 +50,7 @@ def inner_operands(e: Equation) -> list[list[InnerOperand]]:
         first = loop.num_cond_consts
         own = [*(InnerOperand(i, i - first) for i in x.consts), *(InnerOperand(i, i - first, True) for i in x.xs)]
         return [own] if loop.cond is None else [[InnerOperand(i, i) for i in x.cond_consts], own]
-    if e.op.name == "cond":
-        return [[InnerOperand(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
-    return [[InnerOperand(i, i) for i in range(n)] for _ in e.programs()]
+    return [[InnerOperand(i, i - 1) for i in range(1, n)] for _ in e.params["branches"]]
 
 
 def rebuild_call(
@@ -87,70 +91,93 @@ def rebuild_call(
         x = x._replace(consts=(*x.consts, *whole), xs=(*x.xs, *rows))
         operands, loop = loop.bound(x, body=body, cond=test)
         return e.op(*operands, loop=loop)
-    if name == "cond":
-        types = [b.in_types for b in params["branches"]]
-        params["branches"] = tuple(program(i, len(t), t) for i, t in enumerate(types))
-        return e.op(*args, *whole, **params)
-    if name == "checkpoint":
-        params["program"] = program(0, len(args), params["program"].in_types)
-        return e.op(*args, *whole, **params)
-    return _custom(e, args, whole, program)
+    types = [b.in_types for b in params["branches"]]
+    params["branches"] = tuple(program(i, len(t), t) for i, t in enumerate(types))
+    return e.op(*args, *whole, **params)
 
 
-def _custom(e: Equation, args: Sequence[Array], whole: list[Array], program: Callable[..., Program]) -> Any:
-    """A call with its own derivative: the rule's derivative stays, its results become those of the new program."""
-    params = dict(e.params)
-    n = params["num_consts"]
-    new = program(0, len(args), params["program"].in_types)
-    # A rule does not see the first operands. The program that replaces its results needs them: they come once more.
-    again = [stop_gradient(x) for x in args[:n]]
+def opened(program: Program, custom: Callable[[Program], bool]) -> Program:
+    """``program`` with calls written out, as if what they hold stood there.
 
-    def body(*xs: Array) -> Sequence[Array]:
-        rest = xs[n : len(args) + len(whole)]
-        return run(new, [*xs[len(args) + len(whole) :], *rest])
+    Calls with a derivative of their own are if ``custom`` says so of their program. A call of the same op follows that
+    `derives`: it gives the last of its operands, the results, that derivative.
+    """
 
-    types = [x.type for x in (*args, *whole, *again)]
-    staged = stage(body, types, new.name)
-    given = len(args) - n
-    rule = _QuantizedForward(params["rule"], staged, n, given) if isinstance(params["rule"], Forward) else (
-        _QuantizedTangent(params["rule"], staged, n, given)
-    )  # fmt: skip
-    return e.op(*args, *whole, *again, program=staged, num_consts=n, rule=rule)
+    def held(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
+        ys = flat.call(e) if custom(e.params["program"]) else None
+        if not ys:
+            return ys
+        # Each is a value of this call alone.
+        given = {*e.inputs, *flat.known}
+        own = [y if isinstance(y, Var) and y not in given and y not in ys[:i] else None for i, y in enumerate(ys)]
+        ys = [v or flat.emit(e, reshape, [y], shape=y.type.shape)[0] for v, y in zip(own, ys, strict=True)]
+        operands, n = [*e.inputs, *ys], len(ys)
+        rule = e.params["rule"]
+        rule = HeldForward(rule, n) if isinstance(rule, Forward) else HeldTangent(rule, n)
+        results = stage(lambda *xs: xs[-n:], [a.type for a in operands], e.params["program"].name)
+        return flat.emit(e, e.op, operands, program=results, num_consts=e.params["num_consts"], rule=rule)
+
+    rules = {"cond": Inliner.known_branch, **dict.fromkeys(CALLS, Inliner.call), **dict.fromkeys(CUSTOM, held)}
+    return Inliner(program, rules).result()
+
+
+def derives(e: Equation) -> bool:
+    """Whether an equation is one that `opened` makes: values as they are, with another derivative."""
+    return isinstance(e.params.get("rule"), (HeldForward, HeldTangent))
+
+
+def needed(e: Equation, wanted: Collection[Var]) -> Equation:
+    """An equation that `derives`, with zeros for the results that nobody wants: no others have to be computed."""
+    n = len(e.outputs)
+    zeros = lambda v: Literal(wrap(np.zeros(v.type.shape, v.type.dtype)))
+    ys = [y if v in wanted else zeros(v) for y, v in zip(e.inputs[-n:], e.outputs, strict=True)]
+    return e.replaced((*e.inputs[:-n], *ys), e.outputs)
 
 
 @final
-class _QuantizedForward(Forward):
-    """The reverse rule of ``rule``, whose first ``given`` arguments these are, for the results of ``program``."""
+@dataclass(frozen=True)
+class HeldForward(Forward):
+    """The reverse rule ``rule``, where the last ``n`` arguments are the results."""
 
-    def __init__(self, rule: Forward, program: Program, hidden: int, given: int) -> None:
-        self.rule = rule
-        self.program = program
-        self.hidden = hidden
-        self.given = given
+    rule: Forward
+    n: int
+
+    def with_perturbed(self, perturbed: Sequence[bool]) -> Forward:
+        return HeldForward(self.rule.with_perturbed(tuple(perturbed[: -self.n])), self.n)
 
     def __call__(self, primals: Sequence[Array]) -> tuple[list[Array], list[Array], Pullback]:
-        ys = _results(self.program, self.hidden, primals)
-        _, residuals, pull = self.rule(primals[: self.given])
-        missing = len(primals) - self.given
-        return ys, residuals, lambda rs, cts: [*pull(rs, cts), *(None,) * missing]
+        _, residuals, pull = self.rule(primals[: -self.n])
+        return list(primals[-self.n :]), residuals, HeldPullback(pull, self.n)
 
 
 @final
-class _QuantizedTangent:
-    """The same for a forward rule."""
+@dataclass(frozen=True)
+class HeldPullback:
+    """What `HeldForward` gives."""
 
-    def __init__(self, rule: Callable[..., Any], program: Program, hidden: int, given: int) -> None:
-        self.rule = rule
-        self.program = program
-        self.hidden = hidden
-        self.given = given
+    pull: Pullback
+    n: int
+
+    @property
+    def symbolic_zeros(self) -> bool:
+        return getattr(self.pull, "symbolic_zeros", False)
+
+    def __call__(self, residuals: Sequence[Array], cts: Sequence[Array]) -> list[Array | None]:
+        return [*self.pull(residuals, cts), *(None,) * self.n]
+
+
+@final
+@dataclass(frozen=True)
+class HeldTangent:
+    """The forward rule ``rule``, where the last ``n`` arguments are the results."""
+
+    rule: Rule
+    n: int
+
+    @property
+    def symbolic_zeros(self) -> bool:
+        return getattr(self.rule, "symbolic_zeros", False)
 
     def __call__(self, primals: Sequence[Array], tangents: Sequence[Array]) -> tuple[list[Array], list[Array | None]]:
-        _, ts = self.rule(primals[: self.given], tangents[: self.given])
-        return _results(self.program, self.hidden, primals), ts
-
-
-def _results(program: Program, hidden: int, primals: Sequence[Array]) -> list[Array]:
-    # The hidden operands are the last ones, too.
-    last = primals[len(primals) - hidden :]
-    return list(run(program, [*last, *primals]))
+        _, ts = self.rule(primals[: -self.n], tangents[: -self.n])
+        return list(primals[-self.n :]), ts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,10 +17,11 @@ _SPREADING = frozenset(("broadcast_in_dim", "reshape", "convert_element_type", "
 
 @final
 class WeightView:
-    """A program with the inputs marked that hold weights."""
+    """A program with the inputs marked that hold weights, and values ``kept`` that something else reads too."""
 
-    def __init__(self, program: Program, weights: Sequence[bool]) -> None:
+    def __init__(self, program: Program, weights: Sequence[bool], kept: Collection[Var] = ()) -> None:
         self.program = program
+        self.kept = kept
         self.producer: dict[Var, Equation] = {v: e for e in program.equations for v in e.outputs}
         self.users: dict[Var, list[Equation]] = {}
         for e in program.equations:
@@ -54,7 +55,7 @@ class WeightView:
     def only_user(self, v: Var) -> Equation | None:
         """The one equation that reads ``v``, if there is exactly one and ``v`` is no result."""
         users = self.users.get(v, [])
-        return users[0] if len(users) == 1 and v not in self.results else None
+        return users[0] if len(users) == 1 and v not in self.results and v not in self.kept else None
 
     def number(self, a: Atom) -> float | None:
         """The number that every element of ``a`` is, if that is known."""

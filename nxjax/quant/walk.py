@@ -85,6 +85,8 @@ class Walker(ABC):
                         self.inner(step)
                     else:
                         self.plain(e)
+            for e in self.plan.held.get(step, ()):
+                self.held(e)
         return [self.value(a) for a in program.outputs]
 
     def define(self, v: Var, x: Array) -> None:
@@ -93,6 +95,10 @@ class Walker(ABC):
     def plain(self, e: Equation) -> None:
         """An equation as it stands."""
         self.results(e, e.op(*map(self.value, e.inputs), **e.params))
+
+    def held(self, e: Equation) -> None:
+        """The last operands stay as they are, with the derivative of ``e``."""
+        self.env.update(zip(e.inputs[-len(e.outputs) :], e.op(*map(self.value, e.inputs), **e.params), strict=True))  # pyright: ignore
 
     def results(self, e: Equation, y: Any) -> None:
         for v, part in zip(e.outputs, y if e.op.multi else (y,), strict=True):
@@ -176,12 +182,6 @@ class Quantizer(Walker):
         scaled = {h.operand: h.stepped for hs in operands for h in hs if self._stored_as(e, h) is not None}
         order = {operand: place for place, operand in enumerate(scaled)}
         further = [self._scales(e, i, stepped) for i, stepped in scaled.items()]
-        # So do corrections.
-        layers = [layer for plan in step.plans for layer in plan.all_layers()]
-        corrected = [
-            key for layer in layers for key in (layer, layer + SHARES, layer + STEPS) if key in self.corrections
-        ]
-        further += [as_value(self.corrections[layer]) for layer in corrected]
         carried = self._carried(step)
         made: list[Quantizer] = []
 
@@ -194,7 +194,6 @@ class Quantizer(Walker):
 
                 def walk(*xs: Array) -> Sequence[Array]:
                     given, scales = split(xs)
-                    shifts = dict(zip(corrected, scales[len(scaled) :], strict=True))
                     stored, grids = dict[Var, StoredWeight](), {inputs[i]: grid for i, grid in carried.items()}
                     for h in hands:
                         how, grid = self._stored_as(e, h), self.grid_of(e.inputs[h.operand])
@@ -203,7 +202,7 @@ class Quantizer(Walker):
                         if grid is not None:
                             grids[inputs[h.input]] = grid
                     wanted = {v: grid for v, grid in loop.values() if isinstance(v, Var)}
-                    inner = Quantizer(plan, self.ranges, stored, grids, wanted, self.beside, shifts)
+                    inner = Quantizer(plan, self.ranges, stored, grids, wanted, self.beside)
                     made.append(inner)
                     y = inner.run(given)
                     for i, (v, grid) in loop.items():
@@ -219,8 +218,7 @@ class Quantizer(Walker):
 
         makers = [program_of(p, hs) for p, hs in zip(step.plans, operands, strict=True)]
         args = [self.moved_to(a, carried[i]) if i in carried else self.value(a) for i, a in enumerate(e.inputs)]
-        stepped = [*scaled.values(), *(False for _ in corrected)]
-        self.results(e, rebuild_call(e, args, further, stepped, makers))
+        self.results(e, rebuild_call(e, args, further, list(scaled.values()), makers))
         self.grids.update((e.outputs[i - first], grid) for i, grid in carried.items())
         if e.op.name in LOOPS and not e.params["loop"].length:
             # What a loop carries may leave it as it came.
@@ -231,14 +229,6 @@ class Quantizer(Walker):
             grids = {walk.grid_of(walk.plan.program.outputs[i]) for walk in made}
             if len(grids) == 1 and (grid := grids.pop()) is not None:
                 self.grids[v] = grid
-
-    def opened(self, step: Inner) -> Quantizer:
-        """The interpreter of the program that a call holds, for the call's operands."""
-        e, (plan,), (hands,) = step.equation, step.plans, inner_operands(step.equation)
-        atoms = {plan.program.inputs[h.input]: e.inputs[h.operand] for h in hands}
-        stored = {v: how for v, a in atoms.items() if (how := self.weight_scale(a)) is not None}
-        grids = {v: grid for v, a in atoms.items() if (grid := self.grid_of(a)) is not None}
-        return Quantizer(plan, self.ranges, stored, grids, beside=self.beside, corrections=self.corrections)
 
     def _carried(self, step: Inner) -> dict[int, Grid]:
         """The grids of what a scan carries, by operand: one from step to step, so that all of them are the same."""
@@ -304,6 +294,10 @@ class Quantizer(Walker):
             return self.value(a), grid
         wanted = self._range_grid(a, dtype)
         return self.moved_to(a, wanted), wanted
+
+    def held(self, e: Equation) -> None:
+        super().held(e)
+        self._snapped = {key: x for key, x in self._snapped.items() if key[0] not in e.inputs}
 
     def moved_to(self, a: Atom, grid: Grid) -> Array:
         own = self.grid_of(a)
