@@ -17,6 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import NxError, Source
+from nxjax.lower.npu.blocks import IN_FLOAT, WeightBlocks
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, TensorKind
 from nxjax.lower.npu.recurrent.loops import kept
 from nxjax.lower.passes.dce import dead_code_eliminated
@@ -72,17 +73,26 @@ def check_dtype(dtype: DType) -> None:
 
 @final
 class LogicalTensor:
-    """A tensor or a constant with its logical shape; size 1 stands for any size."""
+    """A tensor or a constant with its logical shape; size 1 stands for any size.
 
-    __slots__ = ("data", "grid", "shape", "tensor")
+    ``blocks`` are the scales that a real constant is made of, which a product may store it with.
+    """
+
+    __slots__ = ("blocks", "data", "grid", "shape", "tensor")
 
     def __init__(
-        self, shape: Shape, tensor: Tensor | None = None, data: NDArray | None = None, grid: Grid | None = None
+        self,
+        shape: Shape,
+        tensor: Tensor | None = None,
+        data: NDArray | None = None,
+        grid: Grid | None = None,
+        blocks: WeightBlocks | None = None,
     ) -> None:
         self.shape = shape
         self.tensor = tensor
         self.data = data
         self.grid = grid if tensor is None else tensor.grid
+        self.blocks = blocks
 
     @property
     def constant(self) -> bool:
@@ -230,6 +240,8 @@ class GraphBuilder:
 
     def real(self, x: LogicalTensor) -> LogicalTensor:
         """The value off its grid, as float32."""
+        if x.blocks is not None:
+            return self._of_blocks(x, x.blocks)
         if x.grid is None:
             return x
         t = self.tensor(x)
@@ -239,6 +251,17 @@ class GraphBuilder:
                 "dequantize", [LogicalTensor(t.shape, t)], t.shape, dtypes.float32
             )
         return LogicalTensor(x.shape, found.tensor)
+
+    def _of_blocks(self, x: LogicalTensor, blocks: WeightBlocks) -> LogicalTensor:
+        """A constant made of stored integers, a row for each of its blocks."""
+        assert x.data is not None
+        rows = blocks.rows(x.full())
+        if rows is None:
+            self.notes[IN_FLOAT] = None
+            return LogicalTensor(x.shape, data=x.data)
+        stored, grid = rows
+        y = self.emit("dequantize", [self.constant(stored, grid=grid)], stored.shape, dtypes.float32)
+        return self.reshape(y, x.shape)
 
     def on(self, x: LogicalTensor, grid: Grid) -> LogicalTensor:
         """The value on ``grid``, as `Grid.quantize` puts it there."""
@@ -274,7 +297,10 @@ class GraphBuilder:
             grid = _reshaped_grid(x.grid, x.data.shape, small)
             if grid is None and x.grid is not None:
                 return self.reshape(self.real(x), shape)
-            return LogicalTensor(shape, data=x.data.reshape(small), grid=grid)
+            blocks = None if x.blocks is None else x.blocks.reshaped(x.small, small)
+            if x.blocks is not None and blocks is None:
+                self.notes[IN_FLOAT] = None
+            return LogicalTensor(shape, data=x.data.reshape(small), grid=grid, blocks=blocks)
         if small == x.small:
             return LogicalTensor(shape, x.tensor)
         y = self.emit("reshape", [LogicalTensor(x.small, x.tensor)], small, x.kind, shape=small)
@@ -289,7 +315,8 @@ class GraphBuilder:
             grid = x.grid
             if grid is not None and grid.axis is not None:
                 grid = Grid(grid.dtype, grid.scale, 0, perm.index(grid.axis))
-            return LogicalTensor(shape, data=x.data.transpose(perm), grid=grid)
+            blocks = None if x.blocks is None else x.blocks.transposed(perm)
+            return LogicalTensor(shape, data=x.data.transpose(perm), grid=grid, blocks=blocks)
         y = self.emit("transpose", [LogicalTensor(x.small, x.tensor)], small, x.kind, permutation=perm)
         return LogicalTensor(shape, y.tensor)
 
@@ -344,7 +371,8 @@ class GraphBuilder:
         self, op: Op, xs: Sequence[LogicalTensor], params: dict[str, Any], types: Sequence[ArrayType]
     ) -> list[LogicalTensor]:
         """One op: computed now if all operands are known, else by its rule, else by its expansion."""
-        if all(x.constant for x in xs) and not any(x.grid is not None and x.grid.axis is not None for x in xs):
+        scaled = any(x.blocks is not None or (x.grid is not None and x.grid.axis is not None) for x in xs)
+        if all(x.constant for x in xs) and not scaled:
             known = evaluated(op, [k for x in xs if (k := x.known) is not None], params, types)
             if known is not None:
                 return [LogicalTensor(k.shape, data=k.data) for k in known]

@@ -106,8 +106,7 @@ def computed(r: Rewriter, n: Node) -> Tensor | None:
 
     Weights on a grid stay as they are stored. Intel's CPU plugin refuses their product with a constant.
     """
-    stored = [r.producer(t, "dequantize") for t in n.operands]
-    behind = [d for d in stored if d is not None and d.inputs[0] is not None and d.inputs[0].constant]
+    behind = [chain for t in n.operands if (chain := _off_grid(r, t))]
     known = [t.constant and t.grid is None for t in n.operands]
     op = op_of(n)
     if not known or len(behind) + sum(known) < len(known) or not isinstance(op, (NpuProduct, NpuElementwise)):
@@ -116,8 +115,17 @@ def computed(r: Rewriter, n: Node) -> Tensor | None:
         return None
     if not isinstance(op, NpuProduct) and (behind or n.output.size > max(t.size for t in n.operands)):
         return None
-    alone = NpuGraph("constants", [], [n.output], [*dict.fromkeys(behind), n])
+    alone = NpuGraph("constants", [], [n.output], [*dict.fromkeys(d for chain in behind for d in chain), n])
     return constant(interpret(alone, [])[0])
+
+
+def _off_grid(r: Rewriter, t: Tensor) -> list[Node]:
+    """The nodes that say what a constant on a grid means, under another shape or not; none if ``t`` is no such value."""
+    shaped = r.producer(t, "reshape")
+    off = r.producer(t if shaped is None else shaped.inputs[0], "dequantize")
+    if off is None or off.inputs[0] is None or not off.inputs[0].constant:
+        return []
+    return [off] if shaped is None else [off, shaped]
 
 
 def merged(graph: NpuGraph) -> NpuGraph:

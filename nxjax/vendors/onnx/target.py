@@ -7,6 +7,7 @@ kernels compute from it; nothing is said of the chip but what its published rule
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
@@ -15,8 +16,9 @@ from nxjax.backends.evidence import Label, digest
 from nxjax.backends.extras import installed, need
 from nxjax.backends.target import Build, Kind, NpuTarget, Run, Runner, Site, file_name, only, variant
 from nxjax.errors import ExecutionError, LoweringError, ParameterError
+from nxjax.lower.npu.blocks import compact
 from nxjax.lower.npu.cost import estimate
-from nxjax.lower.npu.formats.onnx_build import OnnxOptions
+from nxjax.lower.npu.formats.onnx_build import WIDE_QDQ, OnnxOptions
 from nxjax.lower.npu.formats.onnx_writer import OnnxModel, emit
 from nxjax.lower.npu.graph import Node, NpuGraph
 from nxjax.lower.placement import YES, Placement, Verdict
@@ -107,8 +109,8 @@ def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
 class OnnxTarget(NpuTarget):
     """A vendor that reads ONNX.
 
-    Options of `build`: ``opset`` (13 to 23), ``style`` ("qdq", "qdq-pow2" or "float"), ``unsigned`` (uint8
-    activations).
+    Options of `build`: ``opset`` (13 to 23; by default 17, or 21 for weights of 4 bits or in blocks), ``style`` ("qdq", "qdq-pow2"
+    or "float"), ``unsigned`` (uint8 activations).
     """
 
     format: ClassVar[str] = "onnx"
@@ -130,6 +132,9 @@ class OnnxTarget(NpuTarget):
     def build(self, graph: NpuGraph, options: dict[str, object]) -> Build:
         only(self.name, options, ("opset", "style", "unsigned"))
         o = self.options
+        if any(map(compact, graph.all_graphs())):
+            # The first in which four bits and blocks are stored as such.
+            o = replace(o, opset=WIDE_QDQ)
         opset, style, unsigned = (options.get(k, getattr(o, k)) for k in ("opset", "style", "unsigned"))
         if not isinstance(opset, int) or style not in ("qdq", "qdq-pow2", "float") or not isinstance(unsigned, bool):
             raise ParameterError(f"{self.name}: options", got=options, expected="opset int, style name, unsigned bool")

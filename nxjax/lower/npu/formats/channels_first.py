@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.blocks import BlockedWeights, blocked
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
 from nxjax.ops.base import NDArray
@@ -61,8 +62,9 @@ class ChannelsFirst(ABC):
         # Per tensor: channels first or not -> value; and the layout that it was made in.
         self.values: dict[Tensor, dict[bool, Value]] = {}
         self.natural: dict[Tensor, bool] = {}
-        # What constants on a grid are called once they are taken off it -> the constants.
+        # What constants on a grid are called once they are taken off it -> the constants; and weights in blocks.
         self.taken: dict[Tensor, Tensor] = {}
+        self.blocks: dict[Tensor, BlockedWeights] = {}
         # Weights by tensor and arrangement: several nodes, such as the steps of a loop, read the same.
         self.kernels: dict[tuple[Tensor, Shape, Shape], Value] = {}
 
@@ -75,6 +77,20 @@ class ChannelsFirst(ABC):
     @abstractmethod
     def fixed(self, data: NDArray, grid: Grid | None, axis: int | None) -> Value:
         """A constant: what stored integers mean if there is a grid, whose several scales lie along ``axis``."""
+
+    @abstractmethod
+    def in_blocks(self, data: NDArray, scales: NDArray, axis: int) -> Value:
+        """Stored integers of which blocks along ``axis`` have the ``scales``; these have the shape of the blocks."""
+
+    def takes(self, node: Node) -> bool:
+        """Whether a node only says what stored weights mean: they are written where they are read."""
+        if node.op == "dequantize" and node.operand().constant:
+            self.taken[node.output] = node.operand()
+            return node.output.dtype == dtypes.float32
+        found = blocked(node, self.taken)
+        if found is not None:
+            self.blocks[node.output] = found
+        return found is not None
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""
@@ -99,7 +115,15 @@ class ChannelsFirst(ABC):
         """The value of a tensor, channels first if asked for (then an image or a volume)."""
         known = self.values.setdefault(t, {})
         if first not in known:
-            known[first] = self.literal(t, first) if t.data is not None else self.turn(known[not first], t.shape, first)
+            stored, w = self.taken.get(t, t) if not known else t, self.blocks.get(t)
+            if stored.data is not None:
+                known[first] = self.literal(stored, first)
+            elif w is not None:
+                rank = len(t.shape)
+                order = to_first(rank) if first else tuple(range(rank))
+                known[first] = self.kernel(t, order, tuple(t.shape[i] for i in order), 0)
+            else:
+                known[first] = self.turn(known[not first], t.shape, first)
         return known[first]
 
     def widened(self, t: Tensor, rank: int, first: bool) -> Value:
@@ -126,6 +150,8 @@ class ChannelsFirst(ABC):
 
     def kernel(self, w: Tensor, permutation: Sequence[int], shape: Sequence[int], channel: int) -> Value:
         """Weights rearranged while they are still stored numbers; ``channel`` is where the output channels end up."""
+        if w in self.blocks:
+            return self._blocks(w, self.blocks[w], permutation, shape)
         if w.data is None:
             raise LoweringError(
                 f"{self.format}: weights that are not constant", got=w.name, fix="close over the weights"
@@ -134,6 +160,18 @@ class ChannelsFirst(ABC):
         if key not in self.kernels:
             data = w.data.transpose(tuple(permutation)).reshape(tuple(shape))
             self.kernels[key] = self.fixed(data, w.grid, None if w.grid is None or w.grid.axis is None else channel)
+        return self.kernels[key]
+
+
+    def _blocks(self, t: Tensor, w: BlockedWeights, permutation: Sequence[int], shape: Sequence[int]) -> Value:
+        """Weights in blocks, rearranged; only dimensions in front of the one that is cut may be cut or joined."""
+        key = (t, tuple(permutation), tuple(shape))
+        if key not in self.kernels:
+            last = len(permutation) - 1
+            axis = list(permutation).index(last) + len(shape) - len(permutation)
+            sizes = (*shape[:axis], w.scales.shape[-1], *shape[axis + 1 :])
+            data, scales = (x.transpose(tuple(permutation)) for x in (w.data, w.scales))
+            self.kernels[key] = self.in_blocks(data.reshape(tuple(shape)), scales.reshape(sizes), axis)
         return self.kernels[key]
 
 

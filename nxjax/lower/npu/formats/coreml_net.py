@@ -174,6 +174,18 @@ class CoremlNet(ChannelsFirst):
             axis=np.int32(axis or 0),
         )
 
+    def in_blocks(self, data: NDArray, scales: NDArray, axis: int) -> Value:
+        """A block of zeros is zero on any scale, and has often none that fits."""
+        cut = (*data.shape[:axis], scales.shape[axis], -1, *data.shape[axis + 1 :])
+        rows = data.astype(np.int8).reshape(cut)
+        scales = np.where(np.any(rows != 0, axis + 1), scales, np.float32(1))
+        if self.unscalable(scales):
+            reals = rows.astype(np.float32) * np.expand_dims(scales, axis + 1)
+            return self.op.const(val=self.reals(reals.reshape(data.shape)))
+        four = data.dtype == dtypes.int4
+        stored = data.astype(np.int8).astype(self.types.nptype_from_builtin(self.types.int4)) if four else data
+        return self.op.constexpr_blockwise_shift_scale(data=stored, scale=scales.astype(self.real))
+
     def unscalable(self, scale: NDArray) -> bool:
         """Whether scales are too small or too large for float16; then the reals themselves are kept."""
         apart = self.real == dtypes.float16 and not LEAST <= float(scale.min()) <= float(scale.max()) * 256 <= MOST

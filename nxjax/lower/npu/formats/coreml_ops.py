@@ -98,7 +98,7 @@ def _(net: CoremlNet, node: Node, x: Value) -> Value:
 @_rules.products("fully_connected")
 def _(net: CoremlNet, node: Node, x: Value) -> Value:
     w = net.weights_of(node)
-    if w.data is not None and len(node.operand().shape) <= 3:
+    if (w.data is not None or w in net.blocks) and len(node.operand().shape) <= 3:
         return net.op.linear(x=x, weight=net.kernel(w, (0, 1), w.shape, 0), **biased(net, node))
     y = net.op.matmul(x=x, y=net.get(w), transpose_y=True)
     return net.op.add(x=y, y=bias) if (bias := biased(net, node).get("bias")) is not None else y
@@ -211,8 +211,6 @@ def _(net: CoremlNet, node: Node, value: Value) -> Value:
 @elementwise("quantize", "dequantize")
 def _(net: CoremlNet, node: Node, x: Value) -> Value:
     # Values are real already: the writer puts the result's grid behind them.
-    if node.operand().constant and node.output.grid is None:
-        net.taken[node.output] = node.operand()
     return x
 
 
@@ -396,6 +394,8 @@ def write_node(net: CoremlNet, node: Node, name: str) -> None:
                 f"{node.op}: Core ML's arrays have at most {MAX_RANK} dimensions", got=f"{t.name}: {t.shape}",
                 fix="merge dimensions with reshape", source=node.source,
             )  # fmt: skip
+    if net.takes(node):
+        return
     try:
         values, first = RULES[node.op](net, node)
         made = list(values)

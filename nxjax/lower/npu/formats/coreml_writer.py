@@ -23,6 +23,7 @@ import numpy as np
 
 from nxjax.errors import LoweringError
 from nxjax.files.safe_io import parsed
+from nxjax.lower.npu.blocks import compact
 from nxjax.lower.npu.formats.channels_first import Value
 from nxjax.lower.npu.formats.coreml_net import MAX_RANK, REALS, CoremlNet, clean, node_names, port_names
 from nxjax.lower.npu.formats.coreml_ops import write_node
@@ -114,7 +115,8 @@ def write(graph: NpuGraph, real: DType = dtypes.float16) -> dict[str, bytes]:
 
 
 def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
-    """The package of a graph: an ML program for iOS 17 / macOS 14, or iOS 18 / macOS 15 if weights have four bits.
+    """The package of a graph: an ML program for iOS 17 / macOS 14, or iOS 18 / macOS 15 if weights have four
+    bits or a scale per block.
 
     Inputs and results have the tensors' own shapes (inputs without dimensions one of 1) and names; reals are
     float32 there and ``real`` inside, integers and truth values are int32 there. The node called ``n`` is the operation
@@ -131,8 +133,7 @@ def author(graph: NpuGraph, real: DType = dtypes.float16) -> Package:
 
         graph.check()
         net = CoremlNet(real)
-        four = any(t.dtype == dtypes.int4 for t in graph.constants())
-        version: Any = ct.target.iOS18 if four else ct.target.iOS17
+        version: Any = ct.target.iOS18 if compact(graph) else ct.target.iOS17
         inputs, outputs = port_names(graph)
         ports = {
             name: make.placeholder(t.shape or (1,), getattr(net.types, port(t)), name=name)

@@ -17,6 +17,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.errors import LoweringError, MissingExtraError
+from nxjax.lower.npu.blocks import BlockedWeights, blocked, taken_off
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -32,7 +33,7 @@ UNSIGNED: Final[dict[DType, tuple[DType, int]]] = {
     dtypes.int8: (dtypes.uint8, 128),
     dtypes.int16: (dtypes.uint16, 32768),
 }
-# Since this opset the standard Quantize/DequantizeLinear take 16-bit and 4-bit integers.
+# Since this opset the standard Quantize/DequantizeLinear take 16-bit and 4-bit integers, and blocks with scales.
 WIDE_QDQ: Final = 21
 
 
@@ -122,7 +123,14 @@ class OnnxBuilder:
         self._label = "edge"
         self._node_names: dict[str, int] = {} if outer is None else outer._node_names
         self.labels = {n: unique(n.name or n.op, self._node_names) for n in graph.nodes}
-        self.read = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
+        # Weights in blocks are one operation, written for each that reads them.
+        self.blocks: dict[Tensor, BlockedWeights] = {}
+        if self.opset >= WIDE_QDQ and options.style == "qdq":
+            off = taken_off(graph)
+            found = {n.output: b for n in graph.nodes if (b := blocked(n, off)) is not None}
+            self.blocks.update(found)
+        reading = (n for n in graph.nodes if n.outputs[0] not in self.blocks)
+        self.read = {t for n in reading for t in n.operands} | set(graph.outputs)
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
             self.names[t] = unique(t.name or "t", self._names)
@@ -252,6 +260,8 @@ class OnnxBuilder:
         """The name that holds ``t`` as the file stores it, in ``layout``."""
         if t.constant:
             return self._constant(t, layout or identity(len(t.shape)))[0]
+        if t in self.blocks:
+            return self._of_blocks(t, self.blocks[t], layout or identity(len(t.shape)))
         held = self._held[t]
         if layout is None:
             layout = next(iter(held))
@@ -308,6 +318,14 @@ class OnnxBuilder:
             )
             self._constants[key] = name
         return self._constants[key], grid, layout
+
+    def _of_blocks(self, t: Tensor, w: BlockedWeights, layout: Layout) -> str:
+        """Weights in blocks as real values."""
+        name = f"{self.names[t]}_blocks"
+        stored = self.constant(w.data.transpose(layout), w.data.dtype, name)
+        scales = self.constant(w.scales.transpose(layout), np.float32, f"{name}_scales")
+        axis = layout.index(len(layout) - 1)
+        return self.op("DequantizeLinear", [stored, scales], "dq", axis=axis, block_size=w.length)
 
     def scratch(self, name: str, data: NDArray, grid: Grid | None) -> Tensor:
         """A constant that the graph does not have."""

@@ -1,4 +1,4 @@
-"""Choices and loops in ONNX's If and Loop, whose graphs read what is outside of them by name."""
+"""Choices and loops in ONNX's If and Loop, whose graphs read what is outside of them by name, both ways."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from nxjax.lower.npu.formats.onnx_build import OnnxBuilder, identity
 from nxjax.lower.npu.formats.onnx_pow2 import said
+from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, captured, held, name_at, refuse
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.rewrite import constant
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
@@ -85,3 +89,81 @@ def write_while(b: OnnxBuilder, n: Node, write: Write) -> None:
     outs = [_info(b, again, dtypes.bool_, ()), *(_info(b, v, *of) for v, of in zip(made, shapes, strict=True))]
     body = _closed(b, inner, "body", [_info(b, step, dtypes.int64, ()), *ends], outs)
     _results(b, n, b.ops("Loop", ["", holds(b, carry), *carry], len(n.outputs), body=body))
+
+
+# Reading.
+
+
+def _read(r: OnnxReader, n: Any, values: Sequence[str], tensors: Sequence[Tensor]) -> None:
+    """The results of a node that holds graphs as values."""
+    for name, t in zip(values, tensors, strict=True):
+        if name:
+            r.views[name] = LayoutView(t, identity(len(t.shape)))
+
+
+def _outside(r: OnnxReader, n: Any) -> list[str]:
+    """The values around an operator that its graphs read and that are not known."""
+    return [name for name in captured(n) if not r.is_weights(name)]
+
+
+def _plain(r: OnnxReader, name: str, shape: Shape) -> Tensor:
+    """An operand on no grid, of a shape that it may have but for dimensions of size 1."""
+    t = r.tensor(name, real=True)
+    t = t if t.grid is None else constant(t.grid.dequantize(np.asarray(t.data)))
+    if t.shape == shape:
+        return t
+    if t.data is not None:
+        return constant(t.data.reshape(shape))
+    made = Tensor(f"{name}_one", shape, t.dtype)
+    r.nodes.append(Node("reshape", (t,), (made,), {"shape": shape}, name=f"{name}/reshape"))
+    return made
+
+
+def read_if(r: OnnxReader, n: Any) -> None:
+    names = _outside(r, n)
+    bodies = {a.name: a.g for a in n.attribute}
+    then, otherwise = (r.part(bodies[f"{key}_branch"], names) for key in ("then", "else"))
+    kinds = [[(t.shape, t.dtype) for t in g.outputs] for g in (then, otherwise)]
+    if kinds[0] != kinds[1]:
+        raise refuse(n, "whose branches give results of different types")
+    operands = [_plain(r, n.input[0], ()), *(_plain(r, name, r.shape(name)) for name in names)]
+    made = [Tensor(f"{n.name or 'if'}:{i}", t.shape, t.dtype) for i, t in enumerate(then.outputs)]
+    r.nodes.append(Node("if", tuple(operands), tuple(made), {"then": then, "otherwise": otherwise}, name=n.name))
+    _read(r, n, n.output, made)
+
+
+def read_loop(r: OnnxReader, n: Any) -> None:
+    """A loop that carries the number of its step and whether it goes on, beside what the file's carries.
+
+    Results that are collected step by step are refused: how many there are is data.
+    """
+    names, (body,) = _outside(r, n), held(n)
+    count = len(n.input) - 2
+    if len(body.output) != count + 1 or len(body.input) != count + 2:
+        raise refuse(n, "that collects a result of every step")
+    most, going = name_at(n, 0), name_at(n, 1)
+    kinds = [((), dtypes.int64), ((), dtypes.bool_), *((r.shape(v), r.dtype(v)) for v in n.input[2:])]
+    whole = r.part(body, names, kinds)
+    kept = len(names)
+    step, more, *carry = whole.inputs[kept:]
+    if kinds[1:] != [(t.shape, t.dtype) for t in whole.outputs]:
+        raise refuse(n, "whose step changes the types of what it carries")
+    limit = [] if most is None else [_plain(r, most, ())]
+    outer = [*(_plain(r, name, r.shape(name)) for name in names), *limit]
+    start = constant(np.asarray(True)) if going is None else _plain(r, going, ())
+    first = [constant(np.asarray(0, step.dtype)), start, *(_plain(r, name, r.shape(name)) for name in n.input[2:])]
+    own = [Tensor(t.name, t.shape, t.dtype) for t in outer]
+    ends = [Tensor("limit", (), step.dtype)] if limit else []
+    inputs = [*whole.inputs[:kept], *ends, step, more, *carry]
+    following = Tensor("next", (), step.dtype)
+    count_up = Node("add", (step, constant(np.asarray(1, step.dtype))), (following,), name="next")
+    steps = replace(whole, inputs=inputs, outputs=[following, *whole.outputs], nodes=[*whole.nodes, count_up])
+    tests = [Tensor(t.name, t.shape, t.dtype) for t in inputs]
+    now, again = tests[len(own) : len(own) + 2]
+    goes, within = Tensor("goes", (), dtypes.bool_), Tensor("within", (), dtypes.bool_)
+    nodes = [Node("less", (now, tests[kept]), (within,)), Node("logical_and", (again, within), (goes,))] if limit else []
+    condition = NpuGraph("condition", tests, [goes if limit else again], nodes)
+    made = [Tensor(f"{n.name or 'loop'}:{i}", t.shape, t.dtype) for i, t in enumerate([step, more, *carry])]
+    attrs: dict[str, Any] = {"condition": condition, "body": steps, "invariant": len(own)}
+    r.nodes.append(Node("while", (*outer, *first), tuple(made), attrs, name=n.name))
+    _read(r, n, n.output, made[2:])

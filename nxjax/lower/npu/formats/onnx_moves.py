@@ -15,6 +15,8 @@ from nxjax.trace import dtypes
 
 def reshape(b: OnnxBuilder, n: Node) -> None:
     """A layout that moves only dimensions of size 1 has the same memory order: no transpose needed there."""
+    if n.output in b.blocks:
+        return
     x = n.operand()
     layout = identity(len(x.shape))
     if not x.constant:
@@ -27,6 +29,8 @@ def read_reshape(r: OnnxReader, n: Any) -> None:
     out, view = n.output[0], r.view(n.input[0])
     shape = r.shape(out)
     layout = identity(len(r.shape(n.input[0])))
+    if view is not None and view.tensor.data is not None and view.tensor.grid is not None:
+        return r.known(view.tensor, shape, out, identity(len(shape)))
     if view is not None:
         # Moving dimensions of size 1 about moves no number.
         long = [a for a in view.layout if view.tensor.shape[a] != 1]

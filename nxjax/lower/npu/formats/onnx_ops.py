@@ -16,7 +16,7 @@ import numpy as np
 
 from nxjax.lower.npu.attributes import ACTIVATIONS
 from nxjax.lower.npu.formats.onnx_build import Layout, OnnxBuilder, identity
-from nxjax.lower.npu.formats.onnx_control import write_if, write_while
+from nxjax.lower.npu.formats.onnx_control import read_if, read_loop, write_if, write_while
 from nxjax.lower.npu.formats.onnx_moves import MOVES, read_alias, read_constant
 from nxjax.lower.npu.formats.onnx_parts import (
     Emit,
@@ -31,10 +31,10 @@ from nxjax.lower.npu.formats.onnx_parts import (
     operand,
 )
 from nxjax.lower.npu.formats.onnx_products import PRODUCTS
-from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, Rule, numbers, own_layout, refuse
+from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, Rule, invalid, name_at, numbers, own_layout, refuse
 from nxjax.lower.npu.formats.onnx_recurrent import read_recurrent, write_recurrent
 from nxjax.lower.npu.graph import Node, Tensor
-from nxjax.lower.npu.permutation import without
+from nxjax.lower.npu.permutation import inverse, without
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
@@ -269,6 +269,9 @@ def read_cast(r: OnnxReader, n: Any) -> None:
 
 def convert(b: OnnxBuilder, n: Node) -> None:
     """quantize, dequantize: reading gives real values, holding puts them on the result's grid."""
+    if n.output not in b.read:
+        # Rows of weights in blocks.
+        return
     x = n.operand()
     layout = b.agree([x], len(x.shape))
     grid_in, grid_out = b.grid(x), b.grid(n.output)
@@ -283,6 +286,8 @@ def convert(b: OnnxBuilder, n: Node) -> None:
 
 
 def read_dequantize(r: OnnxReader, n: Any) -> None:
+    if r.attributes(n).get("block_size", 0):
+        return _read_blocks(r, n)
     name, grid = n.input[0], r.grid(n)
     if name in r.constants:
         data = r.signed(r.constants[name])
@@ -295,6 +300,24 @@ def read_dequantize(r: OnnxReader, n: Any) -> None:
     if view is None or not view.stored or view.offset or view.tensor.grid != grid:
         raise refuse(n, "on another grid than its operand's")
     r.views[n.output[0]] = LayoutView(view.tensor, view.layout)
+
+
+def _read_blocks(r: OnnxReader, n: Any) -> None:
+    """Constants in blocks, as rows that are taken off their grid: see `nxjax.lower.npu.blocks`."""
+    stored, scales = (r.constant(name) for name in n.input[:2])
+    a, zero = r.attributes(n), name_at(n, 2)
+    data, rank, length = r.signed(stored), stored.ndim, int(a["block_size"])
+    axis = int(a.get("axis", 1)) % max(rank, 1)
+    wanted = tuple(size // length if i == axis else size for i, size in enumerate(data.shape))
+    if not rank or length < 1 or data.shape[axis] % length or scales.shape != wanted or not data.size:
+        raise invalid("scales that do not cut a constant into blocks", n.name)
+    if zero is not None and r.signed(r.constant(zero)).any():
+        raise refuse(n, "of blocks with zero points other than 0")
+    last = (*(i for i in range(rank) if i != axis), axis)
+    rows = data.transpose(last).reshape(-1, length)
+    grid = Grid(data.dtype, tuple(map(float, scales.transpose(last).reshape(-1))), 0, 0)
+    t = Tensor(n.input[0], rows.shape, data.dtype, grid, rows)
+    r.known(t, tuple(data.shape[i] for i in last), n.output[0], inverse(last))
 
 
 def read_quantize(r: OnnxReader, n: Any) -> None:
@@ -516,8 +539,8 @@ ROWS: Final = [
     _reduced("reduce_prod", "ReduceProd", 18),
     OnnxRow("argmax", arg("ArgMax"), "ArgMax", read_arg("argmax")),
     OnnxRow("argmin", arg("ArgMin"), "ArgMin", read_arg("argmin")),
-    OnnxRow("if", from_opset(11, lambda b, n: write_if(b, n, _write))),
-    OnnxRow("while", from_opset(11, lambda b, n: write_while(b, n, _write))),
+    OnnxRow("if", from_opset(11, lambda b, n: write_if(b, n, _write)), "If", read_if),
+    OnnxRow("while", from_opset(11, lambda b, n: write_while(b, n, _write)), "Loop", read_loop),
     *(OnnxRow(op, write_recurrent, op.upper(), read_recurrent) for op in ("lstm", "gru", "rnn")),
     OnnxRow("top_k", topk, "TopK", read_topk),
     OnnxRow("cumsum", from_opset(11, cumsum), "CumSum", read_cumsum),

@@ -77,7 +77,7 @@ def _pads(r: OnnxReader, n: Any, spatial: int) -> list[tuple[int, int]]:
 
 
 def _weights(r: OnnxReader, n: Any) -> tuple[int, ...]:
-    if not r.is_constant(n.input[1]):
+    if not r.is_weights(n.input[1]):
         raise refuse(n, "with computed weights")
     shape = r.shape(n.input[1])
     if len(shape) not in (4, 5):
@@ -160,8 +160,15 @@ def unfolded(b: OnnxBuilder, n: Node, value: str) -> None:
 
 
 def fully_connected(b: OnnxBuilder, n: Node) -> None:
-    """Gemm, which has a bias; more than two dimensions are folded into rows around it."""
+    """Gemm, which has a bias; more than two dimensions are folded into rows around it.
+
+    MatMul of weights in blocks: ONNX Runtime multiplies with their integers only there.
+    """
     x, w = n.operand(), n.operand(1)
+    if w in b.blocks:
+        value = b.op("MatMul", [onnx_dynamic.operand(b, n, identity(len(x.shape))), b.real(w, (1, 0))])
+        added = bias(b, n)
+        return finish(b, n, b.op("Add", [value, *added], "biased") if added else value)
     rows = x.size // x.shape[-1] if x.shape[-1] else 0
     if onnx_dynamic.integers(b, n):
         return finish(b, n, onnx_dynamic.dense(b, n, bias(b, n)))
@@ -182,7 +189,7 @@ def read_gemm(r: OnnxReader, n: Any) -> None:
     if a.get("alpha", 1.0) != 1.0 or a.get("beta", 1.0) != 1.0 or a.get("transA", 0):
         raise refuse(n, "with alpha, beta or transA")
     third = name_at(n, 2)
-    if not r.is_constant(n.input[1]) or (third and r.shape(third) != (r.shape(n.output[0])[1],)):
+    if not r.is_weights(n.input[1]) or (third and r.shape(third) != (r.shape(n.output[0])[1],)):
         raise refuse(n, "with computed weights, or a bias that is not one number per column")
     kind, out = fused(r, n.output[0])
     weights: Layout = (0, 1) if a.get("transB", 0) else (1, 0)
@@ -214,7 +221,7 @@ def batch_matmul(b: OnnxBuilder, n: Node) -> None:
 def read_matmul(r: OnnxReader, n: Any) -> None:
     x, y = n.input
     out = n.output[0]
-    if r.is_constant(y) and len(r.shape(y)) == 2 and not r.is_constant(x) and len(r.shape(x)) >= 2:
+    if r.is_weights(y) and len(r.shape(y)) == 2 and not r.is_constant(x) and len(r.shape(x)) >= 2:
         kind, out = fused(r, out)
         operands = [(x, None), (y, (1, 0)), None]
         r.emit("fully_connected", operands, [out], identity(len(r.shape(out))), {"activation": kind})

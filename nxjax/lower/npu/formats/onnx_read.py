@@ -5,6 +5,7 @@ Knows the file; `onnx_reader` makes the graph, by the rows of `onnx_ops`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,12 +15,15 @@ from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.files import safe_io
 from nxjax.lower.npu.formats.onnx_build import package
 from nxjax.lower.npu.formats.onnx_ops import READ
-from nxjax.lower.npu.formats.onnx_reader import DEQUANTIZE, QUANTIZE, OnnxReader, invalid
+from nxjax.lower.npu.formats.onnx_reader import DEQUANTIZE, QUANTIZE, OnnxReader, held, invalid
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.trace import dtypes
 
 # How many tensors may share the bytes of a file beside the model, on average.
 _SHARED: Final = 4
+# How deep graphs may lie within graphs, and in which operators.
+_DEPTH: Final = 4
+_HOLDING: Final = frozenset(("If", "Loop"))
 
 
 def read(data: bytes, folder: str | Path | None = None) -> NpuGraph:
@@ -64,22 +68,38 @@ def _refuse_unknown(model: Any, known: frozenset[str]) -> None:
     """Before anything looks deeper: operators that no rule reads, and graphs within graphs."""
     if model.functions:
         raise LoweringError("onnx: a model with functions of its own", got=model.functions[0].name)
-    for n in model.graph.node:
+    for n in _nodes(model.graph):
         own = n.domain in ("", "ai.onnx") or (n.domain == "com.microsoft" and n.op_type in (QUANTIZE, DEQUANTIZE))
         if n.op_type not in known or not own:
             raise LoweringError("onnx: no rule reads an operator", got=f"{n.domain or 'ai.onnx'}::{n.op_type} {n.name}")
-        for a in n.attribute:
-            if a.HasField("g") or a.graphs or a.HasField("sparse_tensor"):
-                raise LoweringError("onnx: an operator with a graph or a sparse tensor within", got=n.name)
-    if model.graph.sparse_initializer:
+        if any(a.graphs or a.HasField("sparse_tensor") for a in n.attribute):
+            raise LoweringError("onnx: an operator with graphs or a sparse tensor within", got=n.name)
+        if held(n) and n.op_type not in _HOLDING:
+            raise LoweringError("onnx: an operator that holds no graph has one", got=f"{n.op_type} {n.name}")
+    if any(g.sparse_initializer for g in _graphs(model.graph)):
         raise LoweringError("onnx: sparse constants", fix="store them dense")
+
+
+def _graphs(graph: Any, depth: int = 0) -> Iterator[Any]:
+    """A graph and those within it."""
+    yield graph
+    for n in graph.node:
+        for inner in held(n):
+            if depth == _DEPTH:
+                raise LoweringError(f"onnx: {n.op_type} more than {_DEPTH} graphs deep", got=n.name)
+            yield from _graphs(inner, depth + 1)
+
+
+def _nodes(graph: Any) -> Iterator[Any]:
+    return (n for g in _graphs(graph) for n in g.node)
 
 
 def _inside(model: Any, folder: str | Path | None) -> None:
     """Load tensors that lie outside the file, if they lie in ``folder``."""
     onnx = package()
     taken: dict[Path, int] = {}
-    tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.HasField("t"))]
+    stored = [t for g in _graphs(model.graph) for t in g.initializer]
+    tensors = [*stored, *(a.t for n in _nodes(model.graph) for a in n.attribute if a.HasField("t"))]
     for t in tensors:
         if t.data_location != onnx.TensorProto.EXTERNAL:
             continue
@@ -114,7 +134,8 @@ def _inside(model: Any, folder: str | Path | None) -> None:
 def _checked(model: Any) -> Any:
     """The model with every value's type inferred. Constants are matched to their sizes first."""
     onnx = package()
-    for t in model.graph.initializer:
+    initializers = [t for g in _graphs(model.graph) for t in g.initializer]
+    for t in initializers:
         width = 8 * len(t.raw_data)
         if t.HasField("raw_data") and any(d < 0 for d in t.dims):
             raise invalid("a constant with a negative dimension", t.name)
@@ -126,10 +147,10 @@ def _checked(model: Any) -> Any:
             wanted = bits * int(np.prod(t.dims, dtype=object)) if t.dims else bits
             if (wanted + 7) // 8 * 8 != width:
                 raise invalid("a constant's size is not that of its shape", f"{t.name}: {width} bits for {wanted}")
-    stored = {t.name: t.data_type for t in model.graph.initializer}
+    stored = {t.name: t.data_type for t in initializers}
     plain = onnx.ModelProto()
     plain.CopyFrom(model)
-    for n in plain.graph.node:
+    for n in _nodes(plain.graph):
         if n.domain == "com.microsoft":
             # Inference does not know these; a cast has the same shape.
             zero = stored.get(n.input[2], onnx.TensorProto.UINT8) if len(n.input) > 2 else onnx.TensorProto.UINT8
@@ -141,6 +162,7 @@ def _checked(model: Any) -> Any:
         typed = onnx.shape_inference.infer_shapes(plain, check_type=True, strict_mode=True, data_prop=True)
     except Exception as e:
         raise invalid("ONNX's checker refuses the model", str(e).strip().split("\n")[0][:300]) from e
-    del model.graph.value_info[:]
-    model.graph.value_info.extend(typed.graph.value_info)
+    for graph, known in zip(_graphs(model.graph), _graphs(typed.graph), strict=True):
+        del graph.value_info[:]
+        graph.value_info.extend(known.value_info)
     return model

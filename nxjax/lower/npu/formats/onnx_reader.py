@@ -19,10 +19,12 @@ from nxjax.lower.npu import infer
 from nxjax.lower.npu.formats.onnx_build import UNSIGNED, Layout, identity, package
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.lower.npu.ops import OPS
+from nxjax.lower.npu.rewrite import live
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import ROUNDINGS, Grid, Rounding
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
+from nxjax.trace.types import Shape
 
 SIGNED: Final = {unsigned: (signed, offset) for signed, (unsigned, offset) in UNSIGNED.items()}
 # Graph-level dtypes; ONNX has more.
@@ -61,21 +63,23 @@ Rule = Callable[["OnnxReader", Any], None]
 class OnnxReader:
     """The graph being made, and what each value of the file is in it."""
 
-    def __init__(self, model: Any, rules: dict[str, Rule]) -> None:
+    def __init__(self, model: Any, rules: dict[str, Rule], body: Any = None) -> None:
         self.onnx = package()
         self.model, self.rules = model, rules
-        body = model.graph
+        self.body = body = model.graph if body is None else body
         self.opset = next((s.version for s in model.opset_import if s.domain in ("", "ai.onnx")), 0)
         self.constants: dict[str, NDArray] = {t.name: self.onnx.numpy_helper.to_array(t) for t in body.initializer}
         self.types = {v.name: v.type.tensor_type for v in [*body.input, *body.value_info, *body.output]}
         self.results = {v.name for v in body.output}
         self.readers: dict[str, list[Any]] = {}
         for n in body.node:
-            for name in dict.fromkeys(n.input):
+            for name in dict.fromkeys([*n.input, *captured(n)]):
                 self.readers.setdefault(name, []).append(n)
         self.views: dict[str, LayoutView] = {}
         self.nodes: list[Node] = []
         self.done: set[int] = set()
+        # What constants on a grid mean, under another shape.
+        self.weights: set[Tensor] = set()
         self._moved: dict[tuple[Tensor, Layout], Tensor] = {}
         self._real: dict[Tensor, Tensor] = {}
         self._label = ""
@@ -164,6 +168,11 @@ class OnnxReader:
         view = self.views.get(name)
         return view.tensor.constant if view is not None else name in self.constants
 
+    def is_weights(self, name: str) -> bool:
+        """Whether a value is known: a constant, or what one means under another shape."""
+        view = self.views.get(name)
+        return self.is_constant(name) or (view is not None and view.tensor in self.weights)
+
     def layout(self, names: Sequence[str], rank: int) -> Layout:
         """The layout that computed operands of ``rank`` dimensions are held in; their own order if they differ."""
         live = [self.views[n] for n in names if not self.is_constant(n) and self.views[n].tensor.shape]
@@ -216,6 +225,15 @@ class OnnxReader:
             self._real[t] = Tensor(f"{t.name}_real", t.shape, dtypes.float32)
             self.nodes.append(Node("dequantize", (t,), (self._real[t],), name=f"{t.name}/dequantize"))
         return self._real[t]
+
+    def known(self, t: Tensor, shape: Sequence[int], name: str, layout: Layout) -> None:
+        """The value ``name`` is what a constant on a grid means, under another shape."""
+        real = Tensor(f"{t.name}_real", t.shape, dtypes.float32)
+        out = Tensor(name, tuple(shape), dtypes.float32)
+        self.nodes.append(Node("dequantize", (t,), (real,), name=f"{name}/dequantize"))
+        self.nodes.append(Node("reshape", (real,), (out,), {"shape": out.shape}, name=f"{name}/reshape"))
+        self.views[name] = LayoutView(out, layout)
+        self.weights.add(out)
 
     # Results.
 
@@ -275,9 +293,8 @@ class OnnxReader:
     # The whole.
 
     def graph(self) -> NpuGraph:
-        body = self.model.graph
         inputs: list[Tensor] = []
-        for v in body.input:
+        for v in self.body.input:
             if v.name in self.constants:
                 continue
             dtype, grid = self.dtype(v.name), None
@@ -289,11 +306,43 @@ class OnnxReader:
                 grid = Grid(signed, 1.0, -offset)
             inputs.append(Tensor(v.name, self.shape(v.name), signed, grid))
             self.views[v.name] = LayoutView(inputs[-1], identity(len(inputs[-1].shape)), stored=grid is not None)
-        for n in body.node:
+        return self._whole(inputs)
+
+    def part(self, body: Any, names: Sequence[str], types: Sequence[tuple[Shape, DType]] = ()) -> NpuGraph:
+        """A graph of the file within this one: of the values ``names`` of this one that it reads, then its inputs.
+
+        ``types`` are those of its inputs, which files may leave out.
+        """
+        inner = OnnxReader(self.model, self.rules, body)
+        inner.constants, inner.types = self.constants | inner.constants, self.types | inner.types
+        inputs: list[Tensor] = []
+        for name in names:
+            inputs.append(inner.given(name, self.shape(name), self.dtype(name)))
+        # What is known here is known there.
+        inner.views.update((name, v) for name, v in self.views.items() if v.tensor.constant)
+        for n in self.nodes:
+            if not self.weights.isdisjoint(n.outputs):
+                inner.nodes += [m for m in self.nodes if n.inputs[0] in m.outputs] + [n]
+        inner.weights.update(self.weights)
+        inner.views.update((name, v) for name, v in self.views.items() if v.tensor in self.weights)
+        inputs += [inner.given(v.name, *kind) for v, kind in zip(body.input, types, strict=True)]
+        graph = inner._whole(inputs)
+        if any(t.grid is not None for t in graph.outputs):
+            raise LoweringError("onnx: a graph within another that gives stored integers", got=body.name)
+        return live(graph)
+
+    def given(self, name: str, shape: Sequence[int], dtype: DType) -> Tensor:
+        """An input on no grid."""
+        t = Tensor(name, tuple(shape), dtype)
+        self.views[name] = LayoutView(t, identity(len(t.shape)))
+        return t
+
+    def _whole(self, inputs: list[Tensor]) -> NpuGraph:
+        for n in self.body.node:
             if id(n) not in self.done:
                 self._label = n.name
                 self.rules[n.op_type](self, n)
-        outputs = [self._output(v.name) for v in body.output]
+        outputs = [self._output(v.name) for v in self.body.output]
         meta = {p.key: p.value for p in self.model.metadata_props}
         for made in self.nodes:
             try:
@@ -301,7 +350,7 @@ class OnnxReader:
             except NxError as e:
                 raise invalid(f"{made.name or made.op}: {e.what.removeprefix('graph: ')}", e.got) from None
         named: list[Rounding] = [r for r in ROUNDINGS if r == meta.get("nxjax.rounding")]
-        return NpuGraph(body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
+        return NpuGraph(self.body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
 
     def _output(self, name: str) -> Tensor:
         if self.is_constant(name):
@@ -318,6 +367,23 @@ class OnnxReader:
 
 def refuse(n: Any, what: str) -> LoweringError:
     return LoweringError(f"onnx: {n.op_type} {what}", got=n.name)
+
+
+def held(n: Any) -> list[Any]:
+    """The graphs that an operator holds."""
+    return [a.g for a in n.attribute if a.HasField("g")]
+
+
+def captured(n: Any) -> list[str]:
+    """The values that the graphs within an operator read of those around it, each once."""
+    found: dict[str, None] = {}
+    for body in held(n):
+        own = {v.name for v in (*body.input, *body.initializer)}
+        for inner in body.node:
+            found.update(dict.fromkeys(x for x in (*inner.input, *captured(inner)) if x and x not in own))
+            own.update(inner.output)
+        found.update(dict.fromkeys(v.name for v in body.output if v.name not in own))
+    return list(found)
 
 
 def name_at(n: Any, i: int) -> str | None:

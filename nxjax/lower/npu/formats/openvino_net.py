@@ -205,6 +205,20 @@ class OpenvinoNet(ChannelsFirst):
         value = self.constant(data)
         return value if grid is None else self.dequantize(value, grid, data.ndim, axis)
 
+    def in_blocks(self, data: NDArray, scales: NDArray, axis: int) -> Value:
+        """With a dimension for the elements of a block, which is how the plugins know compressed weights.
+
+        OpenVINO 2026.4's CPU plugin reads other lengths than powers of two wrongly: these are rows of a matrix.
+        """
+        count, length = scales.shape[axis], data.shape[axis] // scales.shape[axis]
+        cut = (*data.shape[:axis], count, length, *data.shape[axis + 1 :])
+        if axis == data.ndim - 1 and length & (length - 1):
+            cut, scales = (-1, length), scales.reshape(-1)
+            axis = 0
+        value = self.op.convert(self.constant(data.reshape(cut)), np.float32)
+        value = self.op.multiply(value, self.real(np.expand_dims(scales, axis + 1)))
+        return self.reshaped(value, data.shape)
+
     def exact(self, value: Value, grid: Grid) -> Value:
         """A value on a per-tensor grid to the last bit, as `Grid.dequantize` gives it.
 

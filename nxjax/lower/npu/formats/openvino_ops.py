@@ -288,8 +288,6 @@ elementwise("select")(lambda net, node, condition, x, y: net.op.select(condition
 def _(net: OpenvinoNet, node: Node, value: Value) -> Value:
     # Values are real already: the writer puts the result's grid behind them. Off a grid they are made exact.
     x, y = node.operand(), node.output
-    if x.constant and y.grid is None:
-        net.taken[y] = x
     if x.grid is not None and y.grid is None and not x.constant:
         value = net.exact(value, x.grid)
     if number_type(x) != number_type(y):
@@ -437,6 +435,8 @@ def _(net: OpenvinoNet, node: Node, x: Value) -> Value:
 
 def write(net: OpenvinoNet, node: Node) -> None:
     """One node: its op, its fused activation, and the grids of its results."""
+    if net.takes(node):
+        return
     values, first = RULES[node.op](net, node)
     for t, value in zip(node.outputs, values, strict=True):
         net.main(value)

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
+from nxjax.lower.npu.blocks import blocked, taken_off
 from nxjax.lower.npu.formats.tflite_schema import SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
@@ -145,6 +146,9 @@ class TFLiteWriter:
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
         self.read = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
+        off = taken_off(graph)
+        # Blocks of weights, taken off their grids.
+        self.rows = {n.operand() for n in graph.nodes if blocked(n, off) is not None}
         self.operations: list[TFLiteOperator] = []
         self.shared: dict[tuple[str, Shape, bytes, Grid | None], Tensor] = {}
         self.node: Node | None = None

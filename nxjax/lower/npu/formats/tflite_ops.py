@@ -30,6 +30,8 @@ from nxjax.trace import dtypes
 
 Write = Callable[[TFLiteWriter, Node], None]
 Read = Callable[[TFLiteReader, OperatorUse], None]
+# From so many elements on, zero points are a small part of weights in blocks.
+_LONG_ROW: Final = 128
 _EVERY: Final = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
 
 
@@ -259,6 +261,21 @@ def _read_quantize(r: TFLiteReader, u: OperatorUse) -> None:
     if u.output.grid is None:
         raise bad("a QUANTIZE whose result has no scale")
     r.node("quantize", [u.operand(0)], u.outputs)
+
+
+def _write_dequantize(w: TFLiteWriter, node: Node) -> None:
+    """Weights in short blocks come off a grid of scale 1, and are multiplied by their scales.
+
+    Each scale of a tensor has a zero point of 8 bytes beside it, which is half of 32 weights of 4 bits.
+    """
+    x, y = node.operand(), node.output
+    grid = x.grid
+    if y not in w.rows or grid is None or grid.axis is None or x.shape[1] >= _LONG_ROW:
+        return w.emit("DEQUANTIZE", [x], [y])
+    steps = w.between(y, y.shape, "steps")
+    w.emit("DEQUANTIZE", [Tensor(x.name, x.shape, x.dtype, Grid(x.dtype, 1.0), x.data)], [steps])
+    scales = w.constant(np.asarray(grid.scale).reshape(-1, 1), dtypes.float32)
+    w.emit("MUL", [steps, scales], [y], fused_activation_function=0)
 
 
 def _read_dequantize(r: TFLiteReader, u: OperatorUse) -> None:
@@ -519,7 +536,7 @@ _ROWS: Final = [
     TFLiteRow("resize_bilinear", "RESIZE_BILINEAR", constants=("size",), options=_RESIZED),
     TFLiteRow("resize_nearest", "RESIZE_NEAREST_NEIGHBOR", constants=("size",), options=_RESIZED),
     TFLiteRow("quantize", "QUANTIZE", read=_read_quantize),
-    TFLiteRow("dequantize", "DEQUANTIZE", read=_read_dequantize),
+    TFLiteRow("dequantize", "DEQUANTIZE", write=_write_dequantize, read=_read_dequantize),
     TFLiteRow("cast", "CAST", write=_write_cast),
 ]
 RULES: Final = {row.op: row for row in _ROWS}

@@ -167,7 +167,9 @@ def _transposed(
     if not plain or any(c < 0 for pair in cut for c in pair):
         return None
     space = [(n - 1) * s + k - l - h for n, s, k, (l, h) in zip(x.shape[1:-1], lhs_dilation, kernel, cut, strict=True)]
-    turned = LogicalTensor(w.shape, data=np.flip(w.full(), tuple(range(1, w.ndim - 1))), grid=w.grid)
+    turned_axes = tuple(range(1, w.ndim - 1))
+    blocks = None if w.blocks is None else w.blocks.flipped(turned_axes)
+    turned = LogicalTensor(w.shape, data=np.flip(w.full(), turned_axes), grid=w.grid, blocks=blocks)
     attrs: dict[str, Any] = {"strides": lhs_dilation, "padding": cut}
     op = "transpose_conv" if x.ndim == 4 else "transpose_conv_3d"
     return _emit(b, op, x, turned, how, (x.shape[0], *space, w.shape[0]), attrs)

@@ -224,7 +224,7 @@ def _gather(
         y = _scaled_rows(b, rows, rows.grid, index, shape, axis)
         y = y or b.emit("gather", [b.real(rows), index], shape, dtypes.float32, axis=axis)
     else:
-        y = b.emit("gather", [rows, index], shape, x.kind, axis=axis)
+        y = b.emit("gather", [b.real(rows) if rows.blocks is not None else rows, index], shape, x.kind, axis=axis)
     # Dimensions of y: operand dimensions that stay, with those of the batch in place of the axis.
     names: list[tuple[str, int]] = [("x", d) for d in rest]
     names[axis:axis] = [("b", i) for i in range(len(batch))]

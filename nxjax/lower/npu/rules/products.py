@@ -86,7 +86,8 @@ def matmul(
     """x [batch, m, k] times y [batch, k, n], with their dimensions brought into that order."""
     (xc, yc), (xb, yb) = dimension_numbers
     if not isinstance(kind, Grid):
-        x, y = b.real(x), b.real(y)
+        # Weights in blocks are moved while they are constants.
+        x, y = (v if v.blocks is not None else b.real(v) for v in (x, y))
     xf, yf = free(x.ndim, xc, xb), free(y.ndim, yc, yb)
     m, n, k = math.prod(sizes(x, xf)), math.prod(sizes(y, yf)), math.prod(sizes(x, xc))
     batch = sizes(x, xb)
@@ -94,13 +95,21 @@ def matmul(
     right, adj_y = _arranged(b, y, yb, yc, yf)
     left = b.reshape(left, (*batch, *((k, m) if adj_x else (m, k))))
     right = b.reshape(right, (*batch, *((n, k) if adj_y else (k, n))))
+    if not isinstance(kind, Grid):
+        left, right = b.real(left), b.real(right)
     z = b.emit("batch_matmul", [left, right], (*batch, m, n), kind, adj_x=adj_x, adj_y=adj_y)
     return b.reshape(z, (*batch, *sizes(x, xf), *sizes(y, yf)))
 
 
 def _arranged(b: GraphBuilder, x: LogicalTensor, batch: Axes, rows: Axes, columns: Axes) -> tuple[LogicalTensor, bool]:
-    """The operand as [batch, rows, columns], or [batch, columns, rows] (True) if that takes no transpose."""
+    """The operand as [batch, rows, columns], or [batch, columns, rows] (True) if that takes no transpose.
+
+    Or if its blocks lie along its rows: they are stored last.
+    """
     swapped = (*batch, *columns, *rows)
+    if x.blocks is not None:
+        turned = x.blocks.span(x.shape, rows)
+        return b.transpose(x, swapped if turned else (*batch, *rows, *columns)), turned
     if swapped == tuple(range(x.ndim)) and rows and columns:
         return x, True
     return b.transpose(x, (*batch, *rows, *columns)), False

@@ -14,6 +14,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from nxjax.errors import ParameterError
+from nxjax.lower.npu.blocks import WeightBlocks
 from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor, Rule, Unsupported
 from nxjax.lower.npu.rules.convolution import Convolution, convolved
 from nxjax.lower.npu.rules.products import connected, matmul
@@ -37,11 +38,6 @@ NODES: Final = frozenset(
         "square", "sin", "cos", "floor", "ceil", "round", "sign", "erf",
     )
 )  # fmt: skip
-# What is said of weights with a scale for each of several groups in a channel.
-IN_FLOAT: Final = (
-    "weights with scales for groups are stored in float32, on the same grids: tensors have a scale per channel at "
-    "most; to store them in few bits, quantize with a Scheme whose group is None"
-)
 # A product with weights of its own for every element of a batch is written as so many layers at most.
 LAYERS: Final = 64
 
@@ -262,16 +258,15 @@ def _requantize(
 def _weight(
     b: GraphBuilder, out: ArrayType, w: LogicalTensor, scale: LogicalTensor, dtype: DType
 ) -> LogicalTensor | None:
-    """Stored integers with their grid; floats where no tensor format has such weights; ops where they are computed."""
+    """Stored integers with their grid, or in blocks; floats of float8; ops where they are computed."""
     if w.known is None or scale.known is None:
         return _computed_weight(b, w, scale, dtype)
     floats, scales = _known(w, "the weights"), _known(scale, "the scales of the weights")
     busy = [i for i, n in enumerate(scales.shape) if n > 1]
-    blocks = len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy)
-    if blocks or dtype not in (dtypes.int4, dtypes.int8):
-        if blocks:
-            b.notes[IN_FLOAT] = None
-        return b.constant(quantize_weight.eval(floats, scales, dtype=dtype))
+    integers = dtype in (dtypes.int4, dtypes.int8)
+    if not integers or len(busy) > 1 or any(scales.shape[i] != floats.shape[i] for i in busy):
+        data = quantize_weight.eval(floats, scales, dtype=dtype)
+        return LogicalTensor(data.shape, data=data, blocks=WeightBlocks(scales, dtype) if integers else None)
     stored = weight_integers(floats, scales, dtype)
     return b.constant(stored, grid=_scales(scales, dtype, busy[0] if busy else 0))
 
