@@ -18,6 +18,8 @@ from nxjax.trace.types import Shape
 # Where ONNX's gates stand in ours: input, output, forget, cell; update, reset, new.
 _ORDER: Final = {"lstm": (0, 3, 1, 2), "gru": (0, 1, 2), "rnn": (0,)}
 _FUNCTIONS: Final = {"tanh": "Tanh", "relu": "Relu"}
+# The directions of a layer, by what ONNX calls them.
+_WAYS: Final = {"forward": ("forward",), "reverse": ("reverse",), "bidirectional": ("forward", "reverse")}
 # The functions with which ours have a meaning, as a file may name them.
 _KNOWN: Final = {"lstm": [["sigmoid", "tanh", "tanh"]], "gru": [["sigmoid", "tanh"]], "rnn": [["tanh"], ["relu"]]}
 
@@ -63,17 +65,42 @@ def _shaped(b: OnnxBuilder, value: str, shape: Shape) -> str:
 
 
 def read_recurrent(r: OnnxReader, n: Any) -> None:
-    """A layer of one direction, with the functions that it has where none are named."""
+    """A layer of one direction or of both, with the functions that it has where none are named."""
     a, op = r.attributes(n), n.op_type.lower()
-    x, steps = r.tensor(n.input[0], real=True), r.shape(n.input[0])[0]
+    x = r.tensor(n.input[0], real=True)
     functions = [name.decode().lower() for name in a.get("activations", ())]
-    way = a.get("direction", b"forward").decode()
+    ways = _WAYS.get(a.get("direction", b"forward").decode(), ())
     more = [key for key in ("clip", "input_forget", "layout") if a.get(key)] + [i for i in (4, 7) if name_at(n, i)]
-    if more or way not in ("forward", "reverse") or functions not in ([], *_KNOWN[op]):
-        raise refuse(n, "with lengths, peepholes, clipping, two directions or other functions")
-    w, rec = (r.constant(n.input[i])[0] for i in (1, 2))
+    if more or not ways or functions not in ([], *(known * len(ways) for known in _KNOWN[op])):
+        raise refuse(n, "with lengths, peepholes, clipping or other functions")
+    function = functions[0] if functions else "tanh"
+    layers = [_read_way(r, n, x, k, way, a, function) for k, way in enumerate(ways)]
+    for i, name in enumerate(n.output):
+        if name:
+            # A dimension of directions: before the batch of all steps, in front of a state.
+            parts = [_under(r, made[i], f"{name}/{k}", i == 0) for k, made in enumerate(layers)]
+            held = Tensor(name, r.shape(name), dtypes.float32)
+            how = {"axis": 1 if i == 0 else 0}
+            r.nodes.append(Node("concatenation", tuple(parts), (held,), how, name=f"{name}/concatenation"))
+            r.views[name] = LayoutView(held, identity(len(held.shape)))
+
+
+def _under(r: OnnxReader, t: Tensor, name: str, rows: bool) -> Tensor:
+    """A result of one direction, with a dimension for that."""
+    shape = (*t.shape[:rows], 1, *t.shape[rows:])
+    made = Tensor(name, shape, dtypes.float32)
+    r.nodes.append(Node("reshape", (t,), (made,), {"shape": shape}, name=f"{name}/reshape"))
+    return made
+
+
+def _read_way(
+    r: OnnxReader, n: Any, x: Tensor, place: int, way: str, a: dict[str, Any], function: str
+) -> tuple[Tensor, ...]:
+    """The results of one direction: those of all steps, and the last states."""
+    op, (steps, batch, _) = n.op_type.lower(), x.shape
+    w, rec = (r.constant(n.input[i])[place] for i in (1, 2))
     width, count = rec.shape[1], len(w)
-    both = np.zeros(2 * count, np.float32) if name_at(n, 3) is None else r.constant(n.input[3])[0]
+    both = np.zeros(2 * count, np.float32) if name_at(n, 3) is None else r.constant(n.input[3])[place]
     back = [_ORDER[op].index(i) for i in range(len(_ORDER[op]))]
     inner, outer = (blocks(part, width, back) for part in (both[:count], both[count:]))
     # What the reset gate of a GRU lets through is apart; all other biases are one.
@@ -81,30 +108,32 @@ def read_recurrent(r: OnnxReader, n: Any) -> None:
     biases = [v + u for v, u in zip(inner, outer, strict=True)]
     biases = [*biases[:-1], inner[-1], outer[-1]] if apart else biases
     stored = [*(np.concatenate(blocks(v, width, back)) for v in (w, rec)), np.concatenate(biases)]
-    batch = x.shape[1]
-    states = [_read_state(r, n, 5 + k, (batch, width)) for k in range(2 if op == "lstm" else 1)]
+    states = [_read_state(r, n, 5 + k, place, (batch, width)) for k in range(2 if op == "lstm" else 1)]
     attrs: dict[str, Any] = {"reverse": way == "reverse"}
     if apart:
         attrs["reset_after"] = bool(a.get("linear_before_reset"))
     if op == "rnn":
-        attrs["function"] = functions[0] if functions else "tanh"
+        attrs["function"] = function
     shapes = [(steps, batch, width), *[(batch, width)] * len(states)]
-    made = [Tensor(f"{n.name or op}/{i}", shape, dtypes.float32) for i, shape in enumerate(shapes)]
-    r.nodes.append(Node(op, (x, *map(constant, stored), *states), tuple(made), attrs, name=n.name))
-    for name, t in zip(n.output, made, strict=False):
-        if name:
-            held = Tensor(name, r.shape(name), dtypes.float32)
-            r.nodes.append(Node("reshape", (t,), (held,), {"shape": held.shape}, name=f"{name}/reshape"))
-            r.views[name] = LayoutView(held, identity(len(held.shape)))
+    name = f"{n.name or op}/{way}"
+    made = tuple(Tensor(f"{name}/{i}", shape, dtypes.float32) for i, shape in enumerate(shapes))
+    r.nodes.append(Node(op, (x, *map(constant, stored), *states), made, attrs, name=name))
+    return made
 
 
-def _read_state(r: OnnxReader, n: Any, place: int, shape: Shape) -> Tensor:
-    name = name_at(n, place)
+def _read_state(r: OnnxReader, n: Any, operand: int, place: int, shape: Shape) -> Tensor:
+    """A state of one direction, of a tensor with a dimension of them."""
+    name = name_at(n, operand)
     if name is None:
         return constant(np.zeros(shape, np.float32))
     if r.is_constant(name):
-        return constant(r.constant(name).reshape(shape))
+        return constant(r.constant(name)[place].reshape(shape))
     t = r.tensor(name, real=True)
-    flat = Tensor(f"{n.name}/state_{place}", shape, dtypes.float32)
-    r.nodes.append(Node("reshape", (t,), (flat,), {"shape": shape}, name=flat.name))
+    part, label = t, f"{n.name}/state_{operand}_{place}"
+    if t.shape[0] > 1:
+        begin, size = (place, *(0 for _ in shape)), (1, *shape)
+        part = Tensor(f"{label}_part", size, dtypes.float32)
+        r.nodes.append(Node("slice", (t,), (part,), {"begin": begin, "size": size}, name=part.name))
+    flat = Tensor(label, shape, dtypes.float32)
+    r.nodes.append(Node("reshape", (part,), (flat,), {"shape": shape}, name=flat.name))
     return flat
