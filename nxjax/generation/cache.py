@@ -51,11 +51,12 @@ class Cache(NamedTuple):
         held = (*self.keys, *self.values, *self.key_scales, *self.value_scales)
         return sum(x.size * x.dtype.itemsize for x in held)
 
-    def read(self, layer: int, window: int, dtype: Any) -> tuple[Array, Array]:
-        """Keys and values of a layer in ``dtype``, of the first ``window`` tokens."""
-        both = ((self.keys, self.key_scales), (self.values, self.value_scales))
-        keys, values = (_floats(rows[layer], scales[layer] if scales else None, window, dtype) for rows, scales in both)
-        return keys, values
+    def read(self, layer: int, window: int, dtype: Any) -> tuple[Array, Array, tuple[Array, Array] | None]:
+        """Keys and values of a layer in ``dtype``, of the first ``window`` tokens, and what they are to be multiplied
+        with, if they are whole numbers: scales [batch, window, kv_heads]."""
+        near = [rows[layer][:, :window].astype(dtype) for rows in (self.keys, self.values)]
+        scales = [rows[layer][:, :window] for rows in (self.key_scales, self.value_scales) if rows]
+        return near[0], near[1], (scales[0], scales[1]) if scales else None
 
     def written(self, layer: int, keys: Array, values: Array) -> Cache:
         """The cache with ``keys`` and ``values`` [batch, t, kv_heads, head_size] added after the tokens of a layer."""
@@ -114,11 +115,6 @@ def quantized(x: Array) -> tuple[Array, Array]:
     # A row of zeros has a scale too, by which nothing is divided that is not 0.
     scale = jnp.maximum(abs(x).max(-1).astype("float32"), 1e-30) / 127
     return jnp.clip(jnp.round(x / scale[..., None]), -127, 127).astype("int8"), scale
-
-
-def _floats(rows: Array, scale: Array | None, window: int, dtype: Any) -> Array:
-    near = rows[:, :window].astype(dtype)
-    return near if scale is None else near * scale[:, :window, :, None].astype(dtype)
 
 
 def write(rows: Array, new: Array, start: Array) -> Array:

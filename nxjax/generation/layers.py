@@ -71,15 +71,25 @@ def capped(x: Array, cap: float | None) -> Array:
     return x if cap is None else cap * jnp.tanh(x / cap)
 
 
-def attended(q: Array, k: Array, v: Array, config: DecoderConfig, window: int, mask: Array | None = None) -> Array:
+def attended(
+    q: Array,
+    k: Array,
+    v: Array,
+    config: DecoderConfig,
+    window: int,
+    mask: Array | None = None,
+    scales: tuple[Array, Array] | None = None,
+) -> Array:
     """What queries read from keys and values, [batch, t, heads * head_size].
 
     Args:
         q, k, v: [batch, t or s, heads, head_size].
         window: how many tokens are seen, 0 for all. Without a mask.
         mask: bool, broadcasts to [batch, heads, t, s]; by default a token sees those before it, and t is s.
+        scales: of keys and values that are whole numbers, float32 [batch, s, kv_heads] each. Scores and weights are
+            multiplied with them, so that the numbers are read as they lie.
     """
-    if config.attention_cap is None:
+    if config.attention_cap is None and scales is None:
         seen: dict[str, Any] = {"mask": mask}
         if mask is None:
             seen = {"is_causal": True, "local_window_size": (window - 1, 0) if window else None}
@@ -88,10 +98,15 @@ def attended(q: Array, k: Array, v: Array, config: DecoderConfig, window: int, m
     if mask is None:
         rows, columns = jnp.arange(q.shape[1])[:, None], jnp.arange(q.shape[1])[None, :]
         mask = visible(rows, columns, window)[None, None]
-    scale = 1 / math.sqrt(config.head_size) if config.query_scale is None else config.query_scale
+    scale: Any = 1 / math.sqrt(config.head_size) if config.query_scale is None else config.query_scale
+    # Of each head one number per token, for all queries of its group.
+    each = [x.transpose(0, 2, 1)[:, :, None, None, :] for x in scales or ()]
     groups = q.reshape(*q.shape[:2], config.kv_heads, -1, config.head_size)
-    scores = capped(jnp.einsum("btkgh,bskh->bkgts", groups, k).astype("float32") * scale, config.attention_cap)
-    weights = nn.softmax(jnp.where(mask[:, :, None], scores, -1e30)).astype(v.dtype)
+    wide = "float64" if q.dtype == dtypes.float64 else "float32"
+    scores = jnp.einsum("btkgh,bskh->bkgts", groups, k, preferred_element_type=wide)
+    scores = capped(scores * (each[0] * scale if each else scale), config.attention_cap)
+    weights = nn.softmax(jnp.where(mask[:, :, None], scores, -1e30))
+    weights = (weights * each[1] if each else weights).astype(v.dtype)
     return jnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(*q.shape[:2], -1)
 
 

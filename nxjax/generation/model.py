@@ -277,7 +277,8 @@ def extend(
         def attend(q: Array, k: Array, v: Array, i: int = i, near: int = near) -> Array:
             nonlocal cache
             cache = cache.written(i, k, v)
-            return attended(q, *cache.read(i, window, q.dtype), config, near, masks[near])
+            k, v, scales = cache.read(i, window, q.dtype)
+            return attended(q, k, v, config, near, masks[near], scales)
 
         with named_scope(f"layer{i}"):
             x = _layer(x, p, config, turns[near > 0], attend)

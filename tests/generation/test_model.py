@@ -169,6 +169,10 @@ def test_keys_and_values_in_int8_have_a_scale_for_each_token_and_head(params, co
     layer = lambda p: {**p, "attention": {**p["attention"], "qkv": p["attention"]["qkv"] * sizes}}
     wide = {**params, "layers": [layer(p) for p in params["layers"]]}
 
+    def held(cache, layer):
+        keys, values, scales = cache.read(layer, 160, "float32")
+        return [np.asarray(x * s[..., None]) for x, s in zip((keys, values), scales, strict=True)]
+
     def snapped(rows, read):
         rows, read = np.array(rows), np.asarray(read)
         for i, n in enumerate(read):
@@ -183,23 +187,19 @@ def test_keys_and_values_in_int8_have_a_scale_for_each_token_and_head(params, co
     _, exact = extend(wide, exact, tokens[:, :8], config, counts=counts)
     for i in range(2):
         # The first layer's are the exact ones, rounded; the second layer has read the rounded ones.
-        keys, values = few.read(i, 160, "float32")
+        keys, values = held(few, i)
         for found, want in ((keys, exact.keys[i]), (values, exact.values[i])):
             want = np.asarray(want)[0, :4]
             apart = abs(np.asarray(found)[0, :4] - want).max(-1)
             assert (apart <= abs(want).max(-1) * (0.5 / 127 if i == 0 else 0.1) * 1.001).all()
-    rounded = generation.Cache(
-        (few.read(0, 160, "float32")[0], few.read(1, 160, "float32")[0]),
-        (few.read(0, 160, "float32")[1], few.read(1, 160, "float32")[1]),
-        few.length,
-    )
+    rounded = generation.Cache(*zip(held(few, 0), held(few, 1), strict=True), few.length)
     one = tokens[np.arange(3), counts][:, None]
     found, few = extend(wide, few, one, config)
     near, rounded = extend(wide, rounded, one, config)
     assert few.length.tolist() == rounded.length.tolist() == [5, 2, 8]
     # Of the newest token alone the rounding differs.
     assert abs(found - near).max() < 0.05 * abs(near).max()
-    for a, b in zip(few.read(0, 160, "float32"), (rounded.keys[0], rounded.values[0]), strict=True):
+    for a, b in zip(held(few, 0), (rounded.keys[0], rounded.values[0]), strict=True):
         np.testing.assert_allclose(a, snapped(b, rounded.length), rtol=1e-5, atol=1e-6)
 
 
