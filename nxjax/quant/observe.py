@@ -17,6 +17,7 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.bitwise import and_, or_
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.convert import cast, convert_element_type
+from nxjax.ops.create import iota
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.identity import stop_gradient
 from nxjax.ops.quant_traced import clipped
@@ -239,6 +240,9 @@ class StatisticsTrace(Walker):
 
     def _cond(self, step: Inner) -> None:
         e = step.equation
+        if e.inputs[0].type.ndim:
+            self._chosen_by_element(step)
+            return
         sites = [s for plan in step.plans for s in plan.all_sites()]
         branches = iter([self._with_stats(plan, sites) for plan in step.plans])
         params = map_programs(e.params, lambda _: next(branches))
@@ -246,6 +250,24 @@ class StatisticsTrace(Walker):
         n = len(e.outputs)
         self.results(e, y[:n])
         self.stats.update(self._grouped(sites, y[n:]))
+
+    def _chosen_by_element(self, step: Inner) -> None:
+        """Under `vmap`: each branch has the elements that take it only, the first of them in place of the others."""
+        self.plain(step.equation)
+        which, *xs = [stop_gradient(self.value(a)) for a in step.equation.inputs]
+        shape, last = which.shape, len(step.plans) - 1
+        which = reshape(which, shape=(which.size,))
+        for k, plan in enumerate(step.plans):
+            # An index out of range takes the last branch.
+            taken = (which < 0) | (which >= last) if k == last else which == k
+            first = broadcast_in_dim(taken.argmax(), shape=which.shape, broadcast_dimensions=())
+            rows = select_n(taken, first, iota(dtype=first.dtype, shape=which.shape, dimension=0))
+            each = lambda x, rows=rows: x.reshape(which.size, *x.shape[len(shape) :])[rows].reshape(x.shape)
+            walk = StatisticsTrace(plan, self.recorder)
+            walk.run([each(x) if x.shape[: len(shape)] == shape else x for x in xs])
+            for site, stat in walk.stats.items():
+                pairs = zip(self.recorder.neutral(), stat, strict=True)
+                self.stats[site] = tuple(select_n(taken.any(), *pair) for pair in pairs)
 
     def _while(self, step: Inner) -> None:
         # The condition computes in float.

@@ -205,3 +205,34 @@ def test_histograms_leave_them_out_too(observer):
 def test_a_nan_that_counts_is_an_error(f):
     with pytest.raises(ParameterError, match="is not finite"):
         nx.quantize(f, "int8", calibrate=[(SPREAD,)])(SPREAD)
+
+
+def guarded(p: Any, x: Any) -> Any:
+    """Not to be computed where it is not taken."""
+    return lax.cond(x[0] > 0, lambda x: jnp.log(x[0]) * (x @ p["w"]), lambda x: x @ p["w"].T + 1e6 * (x[0] > 0), x)
+
+
+def counted(p: Any, x: Any) -> Any:
+    turn = lambda x, i: (lax.switch(i, [jnp.tanh, lambda x: x @ p["w"]], x), None)
+    return lax.scan(turn, x, (x > 0).astype(int))[0]
+
+
+@pytest.mark.parametrize("f", [guarded, counted])
+def test_under_vmap_branches_see_the_elements_that_take_them(f: Any):
+    some = np.random.default_rng(1).standard_normal((2, 3, 4)).astype(np.float32)
+    each = [{k: np.asarray(v) for k, v in nx.calibrate(f)(P, x)[1].items()} for x in some.reshape(6, 4)]
+    twice = nx.vmap(nx.vmap(f, (None, 0)), (None, 0))
+    for site, seen in ranges(twice, P, some).items():
+        if np.isfinite(seen).all() and site in each[0]:
+            close(seen, (min(r[site][0] for r in each), max(r[site][1] for r in each)))
+    q = nx.quantize(twice, "int8", calibrate=[(P, some)])
+    y, x = np.asarray(q(P, some)), np.asarray(twice(P, some))
+    assert ((y - x) ** 2).sum() < 1e-2 * (x**2).sum()
+
+
+def test_under_vmap_a_branch_that_no_element_takes_stays_in_float():
+    some = np.abs(np.random.default_rng(1).standard_normal((6, 4))).astype(np.float32)
+    with pytest.warns(UserWarning, match="no batch of calibration takes cond_0/0"):
+        q = nx.quantize(nx.vmap(guarded, (None, 0)), "int8", calibrate=[(P, some)])
+    y, x = np.asarray(q(P, -some)), np.asarray(nx.vmap(guarded, (None, 0))(P, -some))
+    assert ((y - x) ** 2).sum() < 1e-2 * (x**2).sum()
