@@ -47,7 +47,7 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
     >>> sorted(p.name for p in folder.iterdir())
     ['digits.bin', 'digits.xml']
     """
-    outside = [name for name in files if not _inside(name)]
+    outside = [name for name in files if not inside(name)]
     if outside:
         raise ParameterError("save: a file's name leads outside its folder", got=", ".join(map(repr, outside)))
     goal, contents = _planned(files, Path(path))
@@ -87,7 +87,7 @@ def save(files: Mapping[str, bytes], path: str | os.PathLike[str]) -> Path:
     return goal
 
 
-def _inside(name: str) -> bool:
+def inside(name: str) -> bool:
     """Whether a name stays in the folder that it is put in, on any system."""
     return not set("\\:\0") & set(name) and all(part not in ("", ".", "..") for part in name.split("/"))
 

@@ -1,5 +1,7 @@
 """`load`: a ``.tflite`` or ``.onnx`` file from other tools as an artifact: checked, run exactly, compiled again.
 
+A program in parts is loaded from its plan, see `plan_loading`.
+
 Files are not trusted. Nothing in a file is executed. It is read into a graph, every number of it is checked, and that
 graph is run or compiled. Knows which formats have readers; the readers know the formats.
 """
@@ -21,7 +23,9 @@ from nxjax.backends.evidence import digests
 from nxjax.backends.target import Build, Runner
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import PHASES, built
+from nxjax.deploy import plan_loading
 from nxjax.deploy.files import safe_name
+from nxjax.deploy.plan_loading import plan_of
 from nxjax.deploy.report import Report
 from nxjax.deploy.trace import Subject, as_given, converted, refuse_traced
 from nxjax.display.progress import Phases
@@ -33,6 +37,8 @@ from nxjax.lower.npu.placement import placed
 from nxjax.lower.placement import Cost
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
+from nxjax.trace.program import Program, Var
+from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 _TFLITE: Final = b"TFL3"
@@ -53,13 +59,13 @@ def load(
     progress: bool | None = None,
     **options: object,
 ) -> Artifact:
-    """Read a ``.tflite`` or ``.onnx`` file.
+    """Read a ``.tflite`` or ``.onnx`` file, or a program in parts from its ``.parts.json``.
 
     The artifact's `run` takes one array per input of the file, in order, and returns its result, or a tuple of several.
     It takes and returns real numbers, and converts them for integers on a grid.
 
     Args:
-        source: path, or bytes. External tensors of an ONNX file are read if they are in its folder.
+        source: path, or bytes; of a program in parts the path of its plan, or of the folder of one. External tensors of an ONNX file are read if they are in its folder.
         target: a name from `targets` to compile the file for; by default it is run on this host, with integers bit for
             bit as TFLite specifies them.
         strict: as for `compile`.
@@ -81,6 +87,11 @@ def load(
     >>> [row.op for row in loaded.report.rows]
     ['mul']
     """
+    plan = plan_of(source)
+    if plan is not None:
+        if target is not None or options:
+            raise ParameterError("load: the parts of a program are compiled already", got=target, fix="leave target out")
+        return _parts(plan, memory_limit, example)
     name, data, folder = _bytes(source, memory_limit)
     try:
         # The name that it has for itself may be a path.
@@ -88,7 +99,7 @@ def load(
     except (InvalidFileError, LoweringError) as error:
         raise type(error)(f"{name}: {error.what}", got=error.got, expected=error.expected, fix=error.fix) from None
     _refuse_too_large(name, graph, memory_limit)
-    ends = Ends(name, graph, example)
+    ends = Ends(name, graph.inputs, example)
     subject = Subject(graph, graph.inputs, graph.outputs, partial(interpret, graph))
     if target is not None:
         chosen = registry.npu(target, "load")
@@ -111,6 +122,30 @@ def load(
     return Artifact("file", ends, subject, build, report)
 
 
+def _parts(path: Path, limit: int, example: Sequence[Any] | None) -> Artifact:
+    """A program in parts as an artifact that runs here."""
+
+    def graph(name: str, data: bytes, folder: Path) -> NpuGraph:
+        found = _graph(name, data, folder)
+        _refuse_too_large(name, found, limit)
+        return found
+
+    made = plan_loading.read(path, limit, graph)
+    cost = Cost()
+    cost.add("file", sum(map(len, made.files.values())), "bytes", "measured")
+    title = "nxjax and OpenVINO on the host" if any(r.op == "openvino" for r in made.rows) else _REFERENCE
+    build = Build(made.files, made.rows, cost, Runner(made.run, title, "host"), host=True)
+    build.record("loaded", "host", title, took=digests(build.files))
+    report = Report(
+        "parts", f"{path.name}, read from its files", build.label, made.rows, cost, build.notes,
+        evidence=build.evidence, host=True,
+    )  # fmt: skip
+    # What the parts compute is in their files: no program and no graph is the whole.
+    form = Program([Var(ArrayType(t.shape, t.dtype)) for t in made.inputs], [], [], [], [], safe_name(path.stem, "parts"))
+    subject = Subject(form, made.inputs, made.outputs, made.run)
+    return Artifact("parts", Ends(path.name, made.inputs, example), subject, build, report)
+
+
 def _bytes(source: str | os.PathLike[str] | bytes, most: int) -> tuple[str, bytes, Path | None]:
     """Name for messages, content, and the folder it lies in."""
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -120,7 +155,7 @@ def _bytes(source: str | os.PathLike[str] | bytes, most: int) -> tuple[str, byte
     path = Path(source)
     if path.exists() and not path.is_file():
         # A folder, or something without an end, such as a device.
-        raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file")
+        raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file, or a folder with a .parts.json")
     return path.name, safe_io.read(path, most), path.parent
 
 
@@ -192,7 +227,7 @@ class Ends:
     """Arguments to inputs and results to what `run` gives, for a graph that no function was traced for."""
 
     name: str
-    graph: NpuGraph
+    tensors: Sequence[Tensor]
     example: Sequence[Any] | None
 
     @property
@@ -202,7 +237,7 @@ class Ends:
             return self.flat_inputs(self.example, "load: example")
         random = np.random.default_rng(0)
         arrays: list[NDArray] = []
-        for t in self.graph.inputs:
+        for t in self.tensors:
             if t.grid is not None:
                 low, high = t.grid.limits
                 arrays.append(t.grid.dequantize(random.integers(low, high + 1, t.shape).astype(t.dtype)))
@@ -215,13 +250,13 @@ class Ends:
 
     def flat_inputs(self, args: Sequence[Any], where: str) -> list[NDArray]:
         refuse_traced(args, where)
-        wanted = [f"{t.name} {dtypes.short_name(t.dtype)}{list(t.shape)}" for t in self.graph.inputs]
+        wanted = [f"{t.name} {dtypes.short_name(t.dtype)}{list(t.shape)}" for t in self.tensors]
         if len(args) != len(wanted):
             raise ParameterError(
                 f"{where}: wrong number of inputs", got=len(args), expected=f"{len(wanted)}: {', '.join(wanted)}"
             )
         arrays: list[NDArray] = []
-        for t, a, text in zip(self.graph.inputs, args, wanted, strict=True):
+        for t, a, text in zip(self.tensors, args, wanted, strict=True):
             x = as_given(a, where)
             if x.shape != t.shape:
                 raise ParameterError(

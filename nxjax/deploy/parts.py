@@ -278,13 +278,17 @@ def _plan(target: NpuTarget, whole: Partition, parts: Sequence[ProgramPart]) -> 
             "file": next(iter(part.build.files), None),
             "sha256": {file: digest(data) for file, data in part.build.files.items()},
             "inputs": [of(v) for v in part.region.inputs],
+            "results": [_typed(v) for v in part.region.outputs],
             "grids": [] if part.graph is None else [_grid(t) for t in (*part.graph.inputs, *part.graph.outputs)],
         }
         for part in parts
     ]
-    inputs = [{"dtype": v.type.dtype.name, "shape": v.type.shape} for v in p.inputs]
-    plan = {"inputs": inputs, "parts": rows, "outputs": [of(a) for a in p.outputs]}
+    plan = {"inputs": list(map(_typed, p.inputs)), "parts": rows, "outputs": [of(a) for a in p.outputs]}
     return json.dumps(plan, indent=1, allow_nan=False).encode()
+
+
+def _typed(v: Var) -> dict[str, Any]:
+    return {"dtype": v.type.dtype.name, "shape": v.type.shape}
 
 
 def _stored(x: NDArray) -> dict[str, Any]:

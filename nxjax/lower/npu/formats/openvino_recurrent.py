@@ -22,6 +22,9 @@ def write_recurrent(net: OpenvinoNet, node: Node) -> list[Value]:
     arranged = [net.constant(np.concatenate(blocks(x, width, order))[None]) for x in (w, r)]
     gates, after = blocks(bias, width, order), node.attrs.get("reset_after", False)
     more = [bias[len(w) :]] if after else []
+    if node.op == "gru" and not after:
+        # The two biases of the new gate are one where the reset gate reaches neither.
+        gates[-1] = gates[-1] + bias[len(w) :]
     x = net.get(node.operand())
     x = net.transposed(x, (1, 0, 2)) if batch > 1 else net.reshaped(x, (1, steps, features))
     states = [net.reshaped(net.get(t), (batch, 1, width)) for t in node.operands[4:]]
