@@ -62,7 +62,7 @@ def beam_search(
     >>> len(found), found[0].score >= found[1].score
     (3, True)
     """
-    rows, several = generator._rows(prompt)
+    rows, several = generator.prompts(prompt)
     if several:
         raise ParameterError("beam_search: one prompt", got=len(rows))
     (tokens,) = rows
@@ -81,7 +81,7 @@ def beam_search(
     padded = np.zeros((1, t), np.int32)
     padded[0, : len(tokens)] = tokens
     read = jit(partial(_read, generator.params, generator.config, beams, wide))
-    found, cache = read(generator._empty(1), padded, np.array([len(tokens)], np.int32))
+    found, cache = read(generator.empty(1), padded, np.array([len(tokens)], np.int32))
     alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     ended: list[Beam] = []
     score = lambda log_p, n: log_p / n**length_penalty

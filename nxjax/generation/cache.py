@@ -127,6 +127,12 @@ def write(rows: Array, new: Array, start: Array) -> Array:
     return vmap(one)(rows, new, start)
 
 
+def placed(cache: Cache, part: Cache, rows: Array) -> Cache:
+    """``cache`` with the sequences of ``part``, whose room is no larger, in its rows ``rows`` (int [n])."""
+    near = lambda x, y: x.at[rows, : y.shape[1]].set(y) if x.ndim > 1 else x.at[rows].set(y)
+    return tree.map(near, cache, part)
+
+
 def chosen(cache: Cache, rows: Array) -> Cache:
     """The sequences ``rows`` (int [n]) of a cache, as a cache of n sequences; beams that go on from others."""
     pick = lambda x: jnp.take(x, rows, axis=0)

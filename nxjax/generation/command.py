@@ -1,4 +1,4 @@
-"""``nxjax generate FOLDER PROMPT``: generates text and prints each token as it is made.
+"""``nxjax generate FOLDER PROMPT``: generates text and prints each token as it is made, or judges a text.
 
 Takes folders of `save`, of onnxruntime-genai and of Hugging Face, and GGUF files.
 """
@@ -12,8 +12,11 @@ from typing import Any
 
 from nxjax import random
 from nxjax.errors import NxError, ParameterError
+from nxjax.files import safe_io
+from nxjax.generation.draft import PromptLookup
 from nxjax.generation.genai import load_genai
 from nxjax.generation.generator import Generator
+from nxjax.generation.judging import perplexity
 from nxjax.generation.pretrained import CONFIG, from_pretrained
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.weights import load
@@ -22,13 +25,21 @@ from nxjax.generation.weights import load
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own, added to its parser."""
     parser.add_argument("folder", help="of nx.generation.save, onnxruntime-genai or Hugging Face; or a GGUF file")
-    parser.add_argument("prompt", help="what to continue; - reads it from the standard input")
+    parser.add_argument("prompt", nargs="?", help="what to continue; - reads it from the standard input")
+    parser.add_argument("--perplexity", metavar="FILE", help="instead of a prompt: how well a text in UTF-8 is known")
     parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most to add (128)")
     parser.add_argument("--temperature", type=float, default=0.0, metavar="T", help="0, the most likely token (0)")
     parser.add_argument("--top-k", type=int, metavar="K", help="only so many most likely tokens")
     parser.add_argument("--top-p", type=float, metavar="P", help="only the most likely tokens of this probability")
     parser.add_argument("--min-p", type=float, metavar="P", help="only tokens at least so likely as P times the first")
     parser.add_argument("--repetition-penalty", type=float, default=1.0, metavar="X", help="more than 1: repeat less")
+    parser.add_argument("--presence-penalty", type=float, default=0.0, metavar="X", help="off logits of added tokens")
+    parser.add_argument("--frequency-penalty", type=float, default=0.0, metavar="X", help="the same, for each time")
+    parser.add_argument(
+        "--cache", default="float32", metavar="DTYPE", help="of keys and values, such as int8 (float32)"
+    )
+    parser.add_argument("--lookup", action="store_true", help="guess tokens from the text; the result is the same")
+    parser.add_argument("--context", type=int, metavar="N", help="the most tokens of a text, of others' files")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (0)")
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="ends the text; may be repeated")
     parser.add_argument("--provider", metavar="NAME", help="another than the folder's, for onnxruntime-genai")
@@ -47,14 +58,34 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _pieces(given: argparse.Namespace) -> Any:
-    sampler = Sampler(given.temperature, given.top_k, given.top_p, given.min_p, given.repetition_penalty)
+    if (given.prompt is None) == (given.perplexity is None):
+        raise ParameterError("a prompt, or --perplexity FILE", got="both" if given.prompt else "none of them")
+    sampler = Sampler(
+        given.temperature,
+        given.top_k,
+        given.top_p,
+        given.min_p,
+        given.repetition_penalty,
+        given.presence_penalty,
+        given.frequency_penalty,
+    )
     prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
     common: dict[str, Any] = {"max_tokens": given.max_tokens, "sampler": sampler, "stop": given.stop}
     if (Path(given.folder) / "genai_config.json").exists():
+        if given.perplexity or given.lookup or given.cache != "float32":
+            raise ParameterError("onnxruntime-genai has no --perplexity, --lookup and --cache", got=given.folder)
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
     place = Path(given.folder)
-    read = from_pretrained if place.is_file() or (place / CONFIG).exists() else load
-    params, config, tokenizer = read(place)
-    return Generator(params, config, tokenizer).stream(prompt, key=random.key(given.seed), **common)
+    if place.is_file() or (place / CONFIG).exists():
+        params, config, tokenizer = from_pretrained(place, context=given.context)
+    else:
+        params, config, tokenizer = load(place)
+    generator = Generator(params, config, tokenizer, cache_dtype=given.cache)
+    if given.perplexity is not None:
+        text = safe_io.read(given.perplexity, safe_io.memory()).decode(errors="replace")
+        found = perplexity(generator, text)
+        return [f"perplexity {found.value:.4g} of {found.tokens} tokens"]
+    draft = PromptLookup() if given.lookup else None
+    return generator.stream(prompt, key=random.key(given.seed), draft=draft, **common)

@@ -25,6 +25,13 @@ from nxjax.trace.boundary import entry
 
 # Of `Sampler`, and of the runtime.
 GREEDY: Final = Sampler()
+# Rules of a sampler that the runtime does not have, and what it has instead.
+_NOT_THERE: Final = {
+    "min_p": "top_p",
+    "presence_penalty": "repetition_penalty",
+    "frequency_penalty": "repetition_penalty",
+    "processors": "a Generator",
+}
 
 
 def export_genai(
@@ -186,7 +193,8 @@ class GenaiModel:
         """As `Generator.generate`, by the runtime. It draws its own random numbers, from a seed instead of a key.
 
         Raises:
-            ParameterError: a prompt that is empty or too long, or ``min_p``, which the runtime does not have.
+            ParameterError: a prompt that is empty or too long, or a rule of the sampler that the runtime does not have:
+                ``min_p``, presence and frequency penalties, processors.
         """
         rows, _ = self._rows(prompts, max_tokens, stop)
         times: list[float] = []
@@ -234,8 +242,9 @@ class GenaiModel:
     def _steps(
         self, rows: list[GeneratedSequence], sampler: Sampler, seed: int | None
     ) -> Iterator[tuple[list[int], float]]:
-        if sampler.min_p:
-            raise ParameterError("onnxruntime-genai has no min_p", got=sampler, fix="top_p")
+        for name, fix in _NOT_THERE.items():
+            if getattr(sampler, name):
+                raise ParameterError(f"onnxruntime-genai has no {name}", got=sampler, fix=fix)
         longest = max(len(r.prompt) for r in rows)
         search: dict[str, Any] = {
             "max_length": min(self.room, longest + max(r.limit for r in rows)),

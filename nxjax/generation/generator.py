@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax import numpy as jnp
-from nxjax import random
+from nxjax import tree
 from nxjax.errors import ParameterError
-from nxjax.generation.cache import Cache, init_cache
+from nxjax.generation.cache import Cache, chosen, init_cache, placed
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.model import Params, check, extend
+from nxjax.generation.draft import Drafting, common
+from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
-from nxjax.generation.sampling import Sampler, marked, sample
+from nxjax.generation.sampling import Earlier, Sampler
+from nxjax.generation.steps import loop, read, step
 from nxjax.trace.boundary import entry
-from nxjax.trace.core import Array
-from nxjax.transforms.control.while_loop import while_loop
 from nxjax.transforms.jit import jit
-from nxjax.transforms.vmap import vmap
 
 # The shortest padded prompt and the shortest window; each next one is so many times longer.
 SHORTEST: Final = 16
@@ -36,6 +35,8 @@ WINDOWS: Final = 4
 GREEDY: Final = Sampler()
 # First calls of a program that are no measure of it: they compile it, then what its held weights leave of it.
 WARM: Final = 2
+# Steps that have to be left for sequences that ended to be taken out of a batch: another size is another program.
+LEFT: Final = 32
 
 
 def bucket(n: int, least: int, times: int, most: int) -> int:
@@ -56,6 +57,8 @@ class Generator:
 
     The compiled steps close over the weights and prepare them once. Programs: one per padded length of
     prompts (16, 32, 64, ...), one step per window of the cache (256, 1024, ...), each per batch size and sampler.
+    Prompts of a batch that are padded to different lengths are read apart, and sequences that ended leave a batch once
+    half of it has.
 
     Args:
         params: as from `nxjax.generation.init`; with `QArray` leaves if quantized.
@@ -102,24 +105,47 @@ class Generator:
         ends = own if end is None else end
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
         self.room = config.context if room is None else room
-        self._empty = lambda batch: init_cache(config, batch, self.room, cache_dtype)
-        self._empty(1)
+        self.cache_dtype = cache_dtype
+        self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()
 
-    def _program(self, function: Any, sampler: Sampler, window: int, *more: Any) -> Any:
-        """``function`` compiled for a sampler and a window. Bound, not static: calls with arrays alone are the
-        quickest."""
-        key = (function, sampler, window, *more)
+    def empty(self, batch: int, room: int | None = None) -> Cache:
+        """A cache for this decoder."""
+        return init_cache(self.config, batch, self.room if room is None else room, self.cache_dtype)
+
+    def program(self, function: Any, *static: Any) -> Any:
+        """``function`` compiled for this decoder and what is static: it takes a cache, which it may write, and arrays.
+        Bound, not static: calls with arrays alone are the quickest."""
+        key = (function, *static)
         if key not in self._programs:
-            bound = partial(function, self.params, self.config, sampler, window, *more)
-            self._programs[key] = jit(bound, donate_argnums=(0, 4))
+            self._programs[key] = jit(partial(function, self.params, self.config, *static), donate_argnums=0)
         return self._programs[key]
 
-    def _is_warm(self, *key: Any) -> bool:
+    def copies(self, function: Callable[..., Cache]) -> Any:
+        """The same of a function of caches."""
+        return self._programs.setdefault(function, jit(function, donate_argnums=0 if function is placed else ()))
+
+    def is_warm(self, *key: Any) -> bool:
         """Counts a call of a program, and says whether its time is one to be shown."""
         self._calls[key] += 1
         return self._calls[key] > WARM
+
+    def window(self, length: int) -> int:
+        """Places of a cache that a program looks at, for so many tokens."""
+        return bucket(length, WINDOW, WINDOWS, self.room)
+
+    def padded(
+        self, rows: Sequence[Sequence[int]], starts: Sequence[int], least: int = SHORTEST
+    ) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], int]:
+        """What is to be read of sequences from ``starts`` on: tokens [batch, t], how many are real [batch], and how
+        long sequences are then, with padding."""
+        todo = [list(row[start:]) for row, start in zip(rows, starts, strict=True)]
+        t = min(bucket(max(map(len, todo)), least, PROMPTS, self.room), self.room - max(starts))
+        tokens = np.zeros((len(rows), t), np.int32)
+        for line, row in zip(tokens, todo, strict=True):
+            line[: len(row)] = row
+        return tokens, np.array([len(row) for row in todo], np.int32), max(starts) + t
 
     def generate(
         self,
@@ -129,6 +155,7 @@ class Generator:
         sampler: Sampler = GREEDY,
         key: Any = None,
         stop: Sequence[str] = (),
+        draft: Drafting = None,
         on_device: bool = False,
     ) -> Generated:
         """Continue prompts.
@@ -140,13 +167,16 @@ class Generator:
             key: of `nx.random`, for a random sampler. A sequence's draws depend only on the key, its index in the batch
                 and its tokens.
             stop: texts that end the result and are not part of it; needs a tokenizer.
+            draft: guesses next tokens that one call checks: `PromptLookup` finds them in the text, `Draft` asks a
+                smaller decoder. The tokens are the same as without.
             on_device: run the whole loop as one program (`nx.while_loop`) instead of a call per token. Stop sequences
                 are found afterwards.
 
         Raises:
-            ParameterError: a prompt without tokens or with too many, a missing key, stop sequences without a tokenizer.
+            ParameterError: a prompt without tokens or with too many, a missing key, stop sequences without a tokenizer,
+                a draft with another vocabulary or on the device.
         """
-        return self._start(prompts, max_tokens, sampler, key, stop).finished(on_device)
+        return self.start(prompts, max_tokens, sampler, key, stop, draft).finished(on_device)
 
     def stream(
         self,
@@ -156,6 +186,7 @@ class Generator:
         sampler: Sampler = GREEDY,
         key: Any = None,
         stop: Sequence[str] = (),
+        draft: Drafting = None,
     ) -> Iterator[Any]:
         """The texts of `generate`, piece by piece: pieces of one prompt, or (row, piece) of several.
 
@@ -170,10 +201,20 @@ class Generator:
         """
         if self.tokenizer is None:
             raise ParameterError("Generator.stream: texts need a tokenizer", got=None, fix="Generator(..., tokenizer)")
-        run = self._start(prompts, max_tokens, sampler, key, stop)
+        run = self.start(prompts, max_tokens, sampler, key, stop, draft)
         return ((row, piece) if run.several else piece for row, piece in run.pieces() if piece)
 
-    def _start(self, prompts: Any, max_tokens: int, sampler: Sampler, key: Any, stop: Sequence[str]) -> _Run:
+    def start(
+        self,
+        prompts: Any,
+        max_tokens: int,
+        sampler: Sampler,
+        key: Any,
+        stop: Sequence[str],
+        draft: Drafting,
+        kept: KeptSequence | None = None,
+    ) -> GenerationRun:
+        """A call that has not read its prompts yet; ``kept`` is a cache to go on with, of one sequence."""
         if type(max_tokens) is not int or max_tokens < 1:
             raise ParameterError("generate: max_tokens", got=max_tokens, expected="a whole number, 1 or more")
         if not sampler.greedy and key is None:
@@ -184,10 +225,10 @@ class Generator:
             )
         if stop and self.tokenizer is None:
             raise ParameterError("generate: stop sequences are texts", got=stop, fix="Generator(..., tokenizer)")
-        rows, several = self._rows(prompts)
-        return _Run(self, rows, several, max_tokens, sampler, key, stop)
+        rows, several = self.prompts(prompts)
+        return GenerationRun(self, rows, several, max_tokens, sampler, key, stop, draft, kept)
 
-    def _rows(self, prompts: Any) -> tuple[list[list[int]], bool]:
+    def prompts(self, prompts: Any) -> tuple[list[list[int]], bool]:
         """Prompts as lists of tokens, and whether there were several."""
         given, several = listed(prompts)
         if any(isinstance(p, str) for p in given) and self.tokenizer is None:
@@ -210,83 +251,16 @@ class Generator:
         return f"Generator({self.config.parameters} parameters, room for {self.room} tokens)"
 
 
-def _next(logits: Array, key: Any, index: Any, seen: Any, sampler: Sampler) -> Array:
-    """The next tokens [batch]; number ``index`` of those that are drawn."""
-    keys = None
-    if not sampler.greedy:
-        rows = jnp.arange(logits.shape[0])
-        keys = vmap(lambda row: random.fold_in(random.fold_in(key, row), index))(rows)
-    return sample(keys, logits, sampler, seen)
+@final
+class KeptSequence:
+    """A cache of one sequence and the tokens that it has read, between calls."""
 
-
-def _read(
-    params: Params,
-    config: DecoderConfig,
-    sampler: Sampler,
-    window: int,
-    cache: Cache,
-    tokens: Array,
-    counts: Array,
-    key: Any,
-    seen: Any,
-) -> tuple[Array, Cache, Any]:
-    """Read prompts [batch, t], of which ``counts`` tokens are real, and choose the next ones [batch, 1]."""
-    if sampler.remembers:
-        seen = marked(seen, jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1))
-    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window)
-    return _next(logits, key, 0, seen, sampler)[:, None], cache, seen
-
-
-def _step(
-    params: Params,
-    config: DecoderConfig,
-    sampler: Sampler,
-    window: int,
-    cache: Cache,
-    tokens: Array,
-    index: Any,
-    key: Any,
-    seen: Any,
-) -> tuple[Array, Cache, Any]:
-    """Read one token of each sequence, ``tokens`` [batch, 1], and choose number ``index`` of those that are added."""
-    seen = marked(seen, tokens) if sampler.remembers else seen
-    logits, cache = extend(params, cache, tokens, config, window=window)
-    return _next(logits, key, index, seen, sampler)[:, None], cache, seen
-
-
-def _loop(
-    params: Params,
-    config: DecoderConfig,
-    sampler: Sampler,
-    window: int,
-    size: int,
-    ends: tuple[int, ...],
-    cache: Cache,
-    tokens: Array,
-    limit: Any,
-    key: Any,
-    seen: Any,
-) -> tuple[Array, Any, Cache, Any]:
-    """As many steps as are needed, ``limit`` at most: the tokens [batch, size] from ``tokens`` [batch, 1] on."""
-    over = lambda y: jnp.any(y == jnp.asarray(ends or (-1,)), axis=-1, keepdims=True)
-    drawn = jnp.zeros((tokens.shape[0], size), tokens.dtype).at[:, :1].set(tokens)
-
-    def more(carry: Any) -> Array:
-        index, _, done, *_ = carry
-        return (index < limit) & ~done.all()
-
-    def body(carry: Any) -> Any:
-        index, last, done, drawn, cache, seen = carry
-        y, cache, seen = _step(params, config, sampler, window, cache, last, index, key, seen)
-        return index + 1, y, done | over(y), drawn.at[:, index].set(y[:, 0]), cache, seen
-
-    start = (jnp.asarray(1, "int32"), tokens, over(tokens), drawn, cache, seen)
-    index, _, _, drawn, cache, seen = while_loop(more, body, start)
-    return drawn, index, cache, seen
+    def __init__(self, cache: Cache | None = None, tokens: Sequence[int] = ()) -> None:
+        self.cache, self.tokens = cache, list(tokens)
 
 
 @final
-class _Run:
+class GenerationRun:
     """One call of `generate` or `stream`."""
 
     def __init__(
@@ -298,56 +272,134 @@ class _Run:
         sampler: Sampler,
         key: Any,
         stop: Sequence[str],
+        draft: Drafting,
+        kept: KeptSequence | None,
     ) -> None:
-        self.owner, self.sampler, self.key, self.several = owner, sampler, key, several
+        self.owner, self.sampler, self.key, self.several, self.kept = owner, sampler, key, several, kept
         self.rows = [
             GeneratedSequence(p, min(max_tokens, owner.room - len(p)), owner.ends, owner.tokenizer, stop)
             for p in prompts
         ]
-        self.longest = max(map(len, prompts))
+        self.guesser = None if draft is None else draft.start(len(prompts), owner.config.vocabulary)
+        # Which sequence each row of the cache is of, and how long they are there.
+        self.active = list(range(len(self.rows)))
+        self.lengths = np.array([len(p) for p in prompts])
         self.prompt_seconds = self.seconds = 0.0
-        self.steps = 0
+        self.steps = self.calls = 0
 
-    def _window(self, length: int) -> int:
-        return bucket(length, WINDOW, WINDOWS, self.owner.room)
+    @property
+    def _ids(self) -> Any:
+        return np.array(self.active, np.int32)
 
-    def _prompt(self) -> tuple[Array, Cache, Any]:
-        """Read the prompts; gives the first tokens."""
+    def _begin(self) -> tuple[list[int], Cache | None]:
+        """How much of each prompt a cache has read, and that cache."""
+        kept = self.kept
+        if kept is None or kept.cache is None:
+            return [0] * len(self.rows), None
+        (row,) = self.rows
+        starts = [common(kept.tokens, row.prompt[:-1])]
+        cache, kept.cache = kept.cache, None  # until it is given back, nobody else's
+        return starts, cache._replace(length=jnp.asarray(np.array(starts, np.int32)))
+
+    def _keep(self) -> None:
+        if self.kept is not None:
+            (row,) = self.rows
+            self.kept.cache, self.kept.tokens = self.cache, (row.prompt + row.tokens)[: int(self.lengths[0])]
+
+    def _prompt(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Read the prompts; gives the first tokens and the logarithms of their probabilities, [batch, 1]."""
         owner, begin = self.owner, time.perf_counter()
-        t = bucket(self.longest, SHORTEST, PROMPTS, owner.room)
-        padded = np.zeros((len(self.rows), t), np.int32)
-        for line, row in zip(padded, self.rows, strict=True):
-            line[: len(row.prompt)] = row.prompt
-        counts = np.array([len(row.prompt) for row in self.rows], np.int32)
-        seen = None
+        prompts = [row.prompt for row in self.rows]
+        starts, cache = self._begin()
+        earlier = Earlier.none(self.sampler, len(prompts), owner.config.vocabulary, owner.room)
         if self.sampler.remembers:
-            seen = jnp.zeros((len(self.rows), owner.config.vocabulary), bool)
-        read = owner._program(_read, self.sampler, t)
-        y, cache, seen = read(owner._empty(len(self.rows)), padded, counts, self.key, seen)
-        np.asarray(y)
+            tokens, counts, _ = owner.padded(prompts, [0] * len(prompts))
+            earlier = earlier.noted(jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1), False)
+        # Prompts of one length, as padded, are read together.
+        groups: dict[int, list[int]] = {}
+        for i, (row, start) in enumerate(zip(prompts, starts, strict=True)):
+            groups.setdefault(bucket(len(row) - start, SHORTEST, PROMPTS, owner.room), []).append(i)
+        y, log_p = np.zeros((len(prompts), 1), np.int32), np.zeros((len(prompts), 1), np.float32)
+        alone, fresh = len(groups) == 1, cache is None
+        for some in groups.values():
+            tokens, counts, longest = owner.padded([prompts[i] for i in some], [starts[i] for i in some])
+            window = longest if fresh else owner.window(longest)
+            part = cache if alone and cache is not None else owner.empty(len(some), None if alone else longest)
+            at = np.array(some, np.int32)
+            asked = earlier if alone else tree.map(lambda x, at=at: x[at], earlier)
+            first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
+            y[some], log_p[some] = np.asarray(first), np.asarray(its)
+            cache = part if alone else owner.copies(placed)(cache or owner.empty(len(prompts)), part, at)
+        assert cache is not None
+        self.cache, self.earlier = cache, earlier
         self.prompt_seconds = time.perf_counter() - begin
-        return y, cache, seen
+        self._keep()
+        return y, log_p
+
+    def _put(self, y: Any, log_p: Any, right: Sequence[int]) -> Iterator[tuple[int, str]]:
+        for i, tokens, logs, count in zip(self.active, y.tolist(), log_p.tolist(), right, strict=True):
+            row = self.rows[i]
+            for token, its in zip(tokens[:count], logs, strict=False):
+                if row.reason is None:
+                    yield i, row.put(token, its)
 
     def pieces(self) -> Iterator[tuple[int, str]]:
         """(row, what became certain of its text), token by token."""
         owner, sampler = self.owner, self.sampler
-        y, cache, seen = self._prompt()
-        tokens, index, length = np.asarray(y)[:, 0].tolist(), 1, self.longest
-        while True:
-            for i, (row, token) in enumerate(zip(self.rows, tokens, strict=True)):
-                if row.reason is None:
-                    yield i, row.put(token)
-            if all(row.reason is not None for row in self.rows):
-                return
-            length = min(length + 1, owner.room)
-            window = self._window(length)
+        y, log_p = self._prompt()
+        yield from self._put(y, log_p, [1] * len(y))
+        last: Any = y
+        index: Any = np.ones(len(y), np.int32)
+        while any(self.rows[i].reason is None for i in self.active):
+            last, index = self._compacted(last, index)
             begin = time.perf_counter()
-            y, cache, seen = owner._program(_step, sampler, window)(cache, y, index, self.key, seen)
-            tokens = np.asarray(y)[:, 0].tolist()
-            if owner._is_warm(_step, sampler, window, len(tokens)):
+            tokens = self._guessed(last)
+            t = tokens.shape[1]
+            going = [n for n, i in zip(self.lengths, self.active, strict=True) if self.rows[i].reason is None]
+            window = owner.window(min(max(going) + t, owner.room))
+            y, log_p, right, self.cache, self.earlier = owner.program(step, sampler, window)(
+                self.cache, tokens, index, self.key, self.earlier, self._ids
+            )
+            self.calls += 1
+            count = np.asarray(right)
+            self.lengths, index = self.lengths + count, index + count
+            last = y if t == 1 else np.take_along_axis(np.asarray(y), count[:, None] - 1, 1)
+            y, log_p = np.asarray(y), np.asarray(log_p)
+            if owner.is_warm(step, sampler, window, y.shape):
                 self.seconds += time.perf_counter() - begin
-                self.steps += len(tokens)
-            index += 1
+                self.steps += int(count.sum())
+            yield from self._put(y, log_p, count.tolist())
+            self._keep()
+
+    def _guessed(self, last: Any) -> Any:
+        """The tokens to read: the last ones [batch, 1], and guesses after them."""
+        if self.guesser is None:
+            return last
+        going = [self.rows[i] for i in self.active]
+        # What has ended is not guessed: any tokens do.
+        whole = [row.prompt + row.tokens if row.reason is None else row.prompt[:1] for row in going]
+        guesses = self.guesser.guess(whole)
+        if guesses is None or max(map(len, whole)) + guesses.shape[1] > self.owner.room:
+            return last
+        return np.concatenate([np.asarray(last), guesses], axis=1)
+
+    def _compacted(self, last: Any, index: Any) -> tuple[Any, Any]:
+        """Without sequences that ended, once they are half of a batch; a batch has 1, 2, 4, ... of them."""
+        ended = [self.rows[i].reason is not None for i in self.active]
+        going = [i for i, over in enumerate(ended) if not over]
+        size = bucket(len(going), 1, 2, len(ended))
+        left = max(self.rows[self.active[i]].limit - len(self.rows[self.active[i]].tokens) for i in going)
+        if 2 * size > len(ended) or left < LEFT:
+            return last, index
+        kept = sorted(going + [i for i, over in enumerate(ended) if over][: size - len(going)])
+        self.active = [self.active[i] for i in kept]
+        at = np.array(kept, np.int32)
+        self.cache = self.owner.copies(chosen)(self.cache, at)
+        self.earlier = tree.map(lambda x: x[at], self.earlier)
+        if self.guesser is not None:
+            self.guesser.keep(kept)
+        self.lengths = self.lengths[at]
+        return np.asarray(last)[at], index[at]
 
     def finished(self, on_device: bool) -> Generated:
         """All of it."""
@@ -356,22 +408,25 @@ class _Run:
         else:
             for _ in self.pieces():
                 pass
-        return Generated.of(self.rows, self.prompt_seconds, self.seconds, self.steps)
+        return Generated.of(self.rows, self.prompt_seconds, self.seconds, self.steps, self.calls)
 
     def _whole(self) -> None:
         owner = self.owner
-        y, cache, seen = self._prompt()
+        if self.guesser is not None:
+            raise ParameterError("generate: a draft in a loop on the device", got="on_device=True", fix="one of them")
+        y, log_p = self._prompt()
         limit = max(row.limit for row in self.rows)
         begin = time.perf_counter()
-        window = self._window(min(self.longest + limit, owner.room))
+        window = owner.window(min(int(self.lengths.max()) + limit, owner.room))
         size = bucket(limit, SHORTEST, PROMPTS, owner.room)
-        loop = owner._program(_loop, self.sampler, window, size, owner.ends)
-        drawn, count, *_ = loop(cache, y, limit, self.key, seen)
-        tokens = np.asarray(drawn)[:, : int(count)]
-        if owner._is_warm(_loop, self.sampler, window, size, len(self.rows)):
+        program = owner.program(loop, self.sampler, window, size, owner.ends)
+        drawn, log_ps, count, self.cache = program(self.cache, y, limit, self.key, self.earlier, self._ids)
+        self.calls = n = int(count)
+        y, log_p = (np.concatenate([a, np.asarray(b)[:, :n]], 1) for a, b in ((y, drawn), (log_p, log_ps)))
+        if owner.is_warm(loop, self.sampler, window, size, len(self.rows)):
             self.seconds = time.perf_counter() - begin
-            self.steps = len(self.rows) * (int(count) - 1)
-        for row, line in zip(self.rows, tokens.tolist(), strict=True):
-            for token in line:
-                if row.reason is None:
-                    row.put(token)
+            self.steps = len(self.rows) * n
+        self.lengths = self.lengths + n
+        for _ in self._put(y, log_p, [n + 1] * len(y)):
+            pass
+        self._keep()

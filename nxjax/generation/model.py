@@ -234,6 +234,7 @@ def extend(
     *,
     counts: Any = None,
     window: int | None = None,
+    every: bool = False,
 ) -> tuple[Array, Cache]:
     """Read more tokens: add their keys and values to the cache, and return the logits after the last one.
 
@@ -245,10 +246,11 @@ def extend(
         counts: int [batch], how many of the t tokens of each sequence are real; the rest, on the right, is padding. By
             default all.
         window: rows of the cache to use, at least those in use afterwards; by default all. Static.
+        every: logits after every token, instead of the last real one. Static.
 
     Returns:
-        Logits [batch, vocabulary] after the last real token of each sequence, and the cache. The cache must have room
-        for the t tokens, including padding.
+        Logits [batch, vocabulary] after the last real token of each sequence, or [batch, t, vocabulary], and the cache.
+        The cache must have room for the t tokens, including padding.
 
     >>> from nxjax.generation import init_cache
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
@@ -282,9 +284,10 @@ def extend(
 
         with named_scope(f"layer{i}"):
             x = _layer(x, p, config, turns[near > 0], attend)
-    # Only the last position's logits are wanted: a product with one row per sequence.
-    last = x[:, -1] if t == 1 else jnp.take_along_axis(x, (real - 1)[:, None, None], axis=1)[:, 0]
-    return logits(params, last, config), cache._replace(length=start + real)
+    if not every:
+        # Only the last position's logits are wanted: a product with one row per sequence.
+        x = x[:, -1] if t == 1 else jnp.take_along_axis(x, (real - 1)[:, None, None], axis=1)[:, 0]
+    return logits(params, x, config), cache._replace(length=start + real)
 
 
 @entry

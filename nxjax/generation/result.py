@@ -46,15 +46,18 @@ class GeneratedSequence:
     ) -> None:
         self.prompt, self.limit, self.ends = list(prompt), limit, frozenset(ends)
         self.tokens: list[int] = []
+        self.log_probabilities: list[float] = []
         self.reason: Reason | None = None
         self.stream = None if tokenizer is None else TextStream(tokenizer.bytes_of, stop)
 
-    def put(self, token: int) -> str:
+    def put(self, token: int, log_probability: float | None = None) -> str:
         """One more token; gives the text that became certain."""
         if token in self.ends:
             self.reason = "end"
             return self.stream.close() if self.stream else ""
         self.tokens.append(token)
+        if log_probability is not None:
+            self.log_probabilities.append(log_probability)
         piece = self.stream.put(token) if self.stream else ""
         if self.stream and self.stream.stopped:
             self.reason = "stop"
@@ -77,6 +80,10 @@ class Generated:
         prompt_seconds: until the first token; includes compilation the first time.
         seconds: of the later steps, without first calls of a program, which compile it.
         steps: tokens generated in that time, over all sequences.
+        log_probabilities: natural logarithms of the decoder's probability of each token, before the sampler's rules;
+            None where the runtime does not give them.
+        calls: how often the decoder was called after the prompt; None where the runtime does not say. With a draft,
+            fewer than tokens.
 
     >>> Generated([[5, 2]], None, ["length"], [3], 0.01, 0.002, 1).tokens
     [[5, 2]]
@@ -89,10 +96,20 @@ class Generated:
     prompt_seconds: float
     seconds: float
     steps: int
+    log_probabilities: list[list[float]] | None = None
+    calls: int | None = None
 
     @classmethod
-    def of(cls, rows: Sequence[GeneratedSequence], prompt_seconds: float, seconds: float, steps: int) -> Generated:
+    def of(
+        cls,
+        rows: Sequence[GeneratedSequence],
+        prompt_seconds: float,
+        seconds: float,
+        steps: int,
+        calls: int | None = None,
+    ) -> Generated:
         """From finished rows."""
+        known = all(len(row.log_probabilities) == len(row.tokens) for row in rows)
         streams = [row.stream for row in rows]
         texts = [s.text for s in streams if s is not None]
         return cls(
@@ -103,6 +120,8 @@ class Generated:
             prompt_seconds,
             seconds,
             steps,
+            [row.log_probabilities for row in rows] if known else None,
+            calls,
         )
 
     @property

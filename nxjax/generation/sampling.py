@@ -1,18 +1,19 @@
 """Which token comes next: logits changed by the usual rules, and a draw with an explicit key. Pure functions.
 
-Knows no model: logits in, tokens out. In which order the rules apply is that of most libraries: penalty, temperature,
-top-k, top-p, min-p.
+Knows no model: logits in, tokens out. In which order the rules apply is that of most libraries: the user's functions,
+penalties, temperature, top-k, top-p, min-p.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 from nxjax import lax, nn, random
 from nxjax import numpy as jnp
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, ShapeError
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.transforms.vmap import vmap
@@ -32,9 +33,18 @@ class Sampler:
             up the heat", 2024).
         repetition_penalty: divides positive logits of earlier tokens and multiplies negative ones (Keskar et al.,
             "CTRL", 2019); prompts count.
+        presence_penalty: subtracted from logits of tokens that were added; prompts do not count.
+        frequency_penalty: subtracted from these logits as often as the token was added.
+        processors: functions of ``(logits, tokens, lengths)``, applied before all else. They get float [batch,
+            vocabulary], int32 [batch, room] and int32 [batch]: of ``tokens[i]``, the first ``lengths[i]`` are the
+            prompt and what was added. They return new logits, and are compiled with the step;
+            `nx.pure_callback` calls Python.
 
     >>> Sampler(temperature=0.8, top_p=0.9).greedy, Sampler().greedy
     (False, True)
+    >>> odd = lambda logits, tokens, lengths: jnp.where(jnp.arange(4) % 2 == 1, logits, -jnp.inf)
+    >>> Sampler(processors=(odd,)).remembers
+    True
     """
 
     temperature: float = 0.0
@@ -42,6 +52,9 @@ class Sampler:
     top_p: float | None = None
     min_p: float | None = None
     repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    processors: tuple[Callable[[Array, Array, Array], Any], ...] = ()
 
     def __post_init__(self) -> None:
         def check(name: str, fits: bool, expected: str) -> None:
@@ -55,6 +68,10 @@ class Sampler:
         check("top_p", p is None or (number(p) and 0 < p <= 1), "more than 0, at most 1, or None")
         check("min_p", least is None or (number(least) and 0 <= least <= 1), "0 to 1, or None")
         check("repetition_penalty", number(self.repetition_penalty) and self.repetition_penalty > 0, "a number above 0")
+        check("presence_penalty", number(self.presence_penalty), "a number")
+        check("frequency_penalty", number(self.frequency_penalty), "a number")
+        given: Any = self.processors
+        check("processors", isinstance(given, tuple) and all(map(callable, given)), "a tuple of functions")
 
     @property
     def greedy(self) -> bool:
@@ -64,12 +81,81 @@ class Sampler:
     @property
     def remembers(self) -> bool:
         """Whether the choice depends on earlier tokens."""
-        return self.repetition_penalty != 1
+        return self.repetition_penalty != 1 or self.counts or bool(self.processors)
+
+    @property
+    def counts(self) -> bool:
+        """Whether the choice depends on how often tokens were added."""
+        return self.presence_penalty != 0 or self.frequency_penalty != 0
 
 
-def penalized(logits: Array, seen: Array, penalty: float) -> Array:
-    """Logits with those of tokens in ``seen`` (bool, of their shape) made less likely by ``penalty``."""
-    return jnp.where(seen, jnp.where(logits > 0, logits / penalty, logits * penalty), logits)
+class Earlier(NamedTuple):
+    """What a sampler asks about earlier tokens; a pytree. What it does not ask is None.
+
+    Attributes:
+        seen: bool [batch, vocabulary], tokens that were there, for a repetition penalty.
+        counts: int32 [batch, vocabulary], how often each was added, for presence and frequency penalties.
+        tokens: int32 [batch, room], for processors.
+        lengths: int32 [batch], how many of ``tokens`` are there.
+
+    >>> Earlier.none(Sampler(repetition_penalty=1.2), batch=1, vocabulary=3, room=8).seen.tolist()
+    [[False, False, False]]
+    """
+
+    seen: Any = None
+    counts: Any = None
+    tokens: Any = None
+    lengths: Any = None
+
+    @classmethod
+    def none(cls, sampler: Sampler, batch: int, vocabulary: int, room: int) -> Earlier:
+        """No token yet."""
+        wide = (batch, vocabulary)
+        return cls(
+            jnp.zeros(wide, bool) if sampler.repetition_penalty != 1 else None,
+            jnp.zeros(wide, "int32") if sampler.counts else None,
+            jnp.zeros((batch, room), "int32") if sampler.processors else None,
+            jnp.zeros(batch, "int32") if sampler.processors else None,
+        )
+
+    def noted(self, tokens: Array, is_added: bool = True) -> Earlier:
+        """With ``tokens`` int32 [batch, t] after what was there; negative ones are none.
+
+        >>> Earlier(seen=jnp.zeros((1, 3), bool)).noted(jnp.array([[2, -1]])).seen.tolist()
+        [[False, False, True]]
+        """
+        rows = jnp.arange(tokens.shape[0])[:, None]
+        # Out of range is left out, where negative would count from the end.
+        place = lambda x, at: jnp.where(tokens < 0, x.shape[1], at)
+        seen, counts, history, lengths = self
+        if seen is not None:
+            seen = seen.at[rows, place(seen, tokens)].set(True, mode="drop")
+        if counts is not None and is_added:
+            counts = counts.at[rows, place(counts, tokens)].add(1, mode="drop")
+        if history is not None:
+            at = lengths[:, None] + jnp.arange(tokens.shape[1], dtype="int32")
+            history = history.at[rows, place(history, at)].set(tokens, mode="drop")
+            lengths = lengths + (tokens >= 0).sum(-1, dtype="int32")
+        return Earlier(seen, counts, history, lengths)
+
+
+def _processed(x: Array, sampler: Sampler, earlier: Earlier) -> Array:
+    for f in sampler.processors:
+        made = jnp.asarray(f(x, earlier.tokens, earlier.lengths))
+        if made.shape != x.shape:
+            name = getattr(f, "__name__", repr(f))
+            raise ShapeError(f"Sampler: logits of the processor {name!r}", got=made.shape, expected=x.shape)
+        x = made.astype(x.dtype)
+    return x
+
+
+def _penalized(x: Array, sampler: Sampler, earlier: Earlier) -> Array:
+    penalty = sampler.repetition_penalty
+    if penalty != 1:
+        x = jnp.where(earlier.seen, jnp.where(x > 0, x / penalty, x * penalty), x)
+    if sampler.counts:
+        x = x - sampler.presence_penalty * (earlier.counts > 0) - sampler.frequency_penalty * earlier.counts
+    return x
 
 
 @entry
@@ -77,9 +163,14 @@ def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     """Logits whose softmax is the distribution to draw from; excluded tokens have -inf.
 
     Args:
-        logits: float [..., vocabulary].
+        logits: float [..., vocabulary]; [batch, vocabulary] where earlier tokens matter.
         sampler: its temperature is not 0.
-        seen: bool of the same shape, earlier tokens; needed for a penalty.
+        seen: earlier tokens, needed for penalties and processors: bool of the same shape for a repetition penalty, or
+            all that the sampler asks.
+
+    Raises:
+        ParameterError: the sampler asks about earlier tokens, and there are none.
+        ShapeError: a processor gave logits of another shape.
 
     >>> adjusted(nx.array([2.0, 1.0, 0.0, -1.0]), Sampler(temperature=2.0, top_k=2)).tolist()
     [1.0, 0.5, -inf, -inf]
@@ -87,8 +178,9 @@ def adjusted(logits: Any, sampler: Sampler, seen: Any = None) -> Array:
     x = jnp.asarray(logits)
     if sampler.remembers:
         if seen is None:
-            raise ParameterError("adjusted: a repetition penalty needs the earlier tokens", got=None, fix="seen=")
-        x = penalized(x, jnp.asarray(seen), sampler.repetition_penalty)
+            raise ParameterError("adjusted: penalties and processors need the earlier tokens", got=None, fix="seen=")
+        earlier = seen if isinstance(seen, Earlier) else Earlier(seen=jnp.asarray(seen))
+        x = _penalized(_processed(x, sampler, earlier), sampler, earlier)
     if sampler.temperature not in (0, 1):
         x = x / sampler.temperature
     size, nothing = x.shape[-1], -jnp.inf
@@ -115,7 +207,7 @@ def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
         keys: a key of `nx.random` per sequence; ignored by a greedy sampler.
         logits: float [batch, vocabulary].
         sampler: the rules.
-        seen: bool [batch, vocabulary], earlier tokens; needed for a penalty.
+        seen: as in `adjusted`.
 
     >>> logits = nx.array([[0.0, 3.0, 1.0]])
     >>> sample(None, logits, Sampler()).tolist()
@@ -128,10 +220,3 @@ def sample(keys: Any, logits: Any, sampler: Sampler, seen: Any = None) -> Array:
         return jnp.argmax(x, axis=-1).astype("int32")
 
     return vmap(random.categorical)(keys, x).astype("int32")
-
-
-def marked(seen: Array, tokens: Array) -> Array:
-    """``seen`` [batch, vocabulary] with ``tokens`` [batch, t] among what was there; negative tokens are none."""
-    rows = jnp.arange(seen.shape[0])[:, None]
-    # Out of range is left out, where negative would count from the end.
-    return seen.at[rows, jnp.where(tokens < 0, seen.shape[1], tokens)].set(True, mode="drop")

@@ -23,6 +23,23 @@ def test_folders_of_both_kinds_write_the_same(tmp_path, params, config, tokenize
     assert capsys.readouterr().out not in ("\n", want + "\n")
 
 
+def test_texts_are_judged(tmp_path, params, config, tokenizer, capsys):
+    generation.save(tmp_path / "d", params, config, tokenizer)
+    (tmp_path / "text.txt").write_text("Tyger Tyger, burning bright")
+    folder, asked = str(tmp_path / "d"), ["--perplexity", str(tmp_path / "text.txt")]
+    found = generation.perplexity(
+        Generator(params, config, tokenizer, cache_dtype="int8"), "Tyger Tyger, burning bright"
+    )
+    assert main(["generate", folder, *asked, "--cache", "int8"]) == 0
+    assert capsys.readouterr().out == f"perplexity {found.value:.4g} of {found.tokens} tokens\n"
+    assert main(["generate", folder, "Tyger", *asked]) == 1 == main(["generate", folder])
+    assert main(["generate", folder, "x", "--cache", "int3"]) == 1
+    assert "dtype of keys and values" in capsys.readouterr().err
+    assert main(["generate", folder, "Tyger", "--max-tokens", "12", "--lookup"]) == 0
+    want = Generator(params, config, tokenizer).generate("Tyger", max_tokens=12).text
+    assert capsys.readouterr().out == want + "\n"
+
+
 def test_errors_are_messages(tmp_path, params, config, capsys):
     generation.save(tmp_path, params, config)
     assert main(["generate", str(tmp_path), "x"]) == 1

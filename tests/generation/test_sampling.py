@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 import nxjax as nx
 from nxjax.errors import ParameterError
-from nxjax.generation import Sampler, adjusted, sample
-from nxjax.generation.sampling import marked
+from nxjax.generation import Earlier, Sampler, adjusted, sample
 
 
 def formula(logits, s, seen):
@@ -70,7 +69,8 @@ def test_no_temperature_is_greedy_also_with_filters_and_penalties():
 
 
 def test_what_was_there_is_marked_without_padding():
-    seen = marked(nx.numpy.zeros((2, 5), bool), np.array([[1, 1, -1], [4, 0, 2]]))
+    none = Earlier.none(Sampler(repetition_penalty=2.0), batch=2, vocabulary=5, room=9)
+    seen = none.noted(nx.array([[1, 1, -1], [4, 0, 2]])).seen
     assert seen.tolist() == [[False, True, False, False, False], [True, False, True, False, True]]
 
 
