@@ -28,6 +28,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "quant_dot": "qdot qmatmul",
             "random": "random_bits random_clone random_split random_unwrap random_wrap",
             "linalg": "cholesky geqrf householder_product lu triangular_solve",
+            "fft": "fft",
             "cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
             "gather": "gather",
             "join": "concatenate pad split",
