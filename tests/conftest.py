@@ -84,6 +84,8 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.collect()
         gc.freeze()
+        # Programs are many small objects: Python's own count of new ones comes round all the time.
+        gc.set_threshold(20_000)
         gc.enable()
 
 
@@ -159,6 +161,9 @@ def _forgotten():
     if (jax := sys.modules.get("jax")) is not None and mappings() > 20_000:
         jax.clear_caches()
     clear_caches()
+    # Modules and what they keep stay to the end: no collection in later files walks them.
+    gc.collect()
+    gc.freeze()
 
 
 def mappings() -> float:
