@@ -137,6 +137,7 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     assert nx.jit(lambda x: x * 2)(nx.numpy.ones(3)).tolist() == [2, 2, 2]
     assert {{d.platform for d in nx.devices()}} == {{"cpu"}}
+    info._targets = dict  # none of these is in question
     print(info.text(), *(w.message for w in caught))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
