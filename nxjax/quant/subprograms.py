@@ -24,7 +24,7 @@ from nxjax.transforms.custom_vjp import Forward, Pullback
 from nxjax.transforms.inline import Inliner
 
 # Calls that are written out, and those that are together with their derivative.
-CALLS: Final = frozenset(("jit", "bucketed", "call_exported", "composite", "checkpoint"))
+CALLS: Final = frozenset(("jit", "bucketed", "call_exported", "composite", "checkpoint", "custom_vmap_call"))
 CUSTOM: Final = frozenset(("custom_jvp_call", "custom_vjp_call"))
 # Ops whose programs are looked into; other ones that hold programs stay float.
 LOOPS: Final = frozenset(("scan", "while"))

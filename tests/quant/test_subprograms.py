@@ -173,6 +173,14 @@ def test_what_a_call_holds_is_quantized_as_if_it_stood_there(name: str):
             bits(a, b)
 
 
+def test_products_in_a_call_with_its_own_vmap_are_quantized():
+    held = nx.custom_batching.custom_vmap(lambda x: nn.relu(x @ P["w"]))
+    held.def_vmap(lambda size, batched, x: (held(x), True))
+    q, flat = (nx.quantize(f, "int8", calibrate=[(X,)]) for f in (held, held.fun))
+    bits(q(X), flat(X))
+    bits(nx.vmap(q)(X[None])[0], flat(X))
+
+
 def test_derivatives_of_ones_own_are_those_of_the_results_alone():
     """What a call was given and gives on has another derivative for those who read the result only."""
 
