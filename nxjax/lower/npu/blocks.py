@@ -8,16 +8,19 @@ format can say that; some know it as one thing, see `blocked`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.ops import op_of
+from nxjax.lower.npu.ops.recurrent import NpuRecurrent
 from nxjax.ops.base import NDArray
 from nxjax.ops.fake_quantize import blocks, weight_integers
 from nxjax.ops.quant_grid import Grid
+from nxjax.ops.quant_traced import symmetric_limit
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, bit_width
 from nxjax.trace.types import Shape
@@ -81,6 +84,40 @@ class WeightBlocks:
         return stored, Grid(self.dtype, tuple(map(float, scales)), 0, 0)
 
 
+def recovered(data: NDArray, kinds: Iterable[tuple[DType, int]]) -> WeightBlocks | None:
+    """The blocks that the rows of a float32 matrix are made of, to the last bit; None if there are none.
+
+    Args:
+        kinds: dtypes of stored integers, and how many of them have a scale.
+    """
+    for dtype, length in kinds:
+        length = min(length, data.shape[1])
+        if length and not data.shape[1] % length:
+            scales = _scales(data.reshape(-1, length), int(symmetric_limit(dtype)))
+            if scales is not None:
+                return WeightBlocks(scales.reshape(len(data), -1), dtype)
+    return None
+
+
+def _scales(rows: NDArray, limit: int) -> NDArray | None:
+    """A scale for each row of which all its elements are multiples, up to ``limit`` times as large."""
+    top = np.abs(rows).max(1)
+    found, left = np.ones(len(rows), np.float32), np.flatnonzero(top)
+    # The largest is the last number of its grid, or was rounded down; other rows only choose.
+    for most in (limit, limit - 1, limit - 2, 1):
+        for end in (None, 0, np.inf):
+            scale = top[left] / np.float32(most)
+            scale = scale if end is None else np.nextafter(scale, np.float32(end))
+            part = rows[left]
+            with np.errstate(all="ignore"):
+                good = np.all(np.rint(part / scale[:, None]) * scale[:, None] == part, 1)
+            found[left[good]] = scale[good]
+            left = left[~good]
+            if not left.size:
+                return found
+    return None
+
+
 @final
 @dataclass(frozen=True)
 class BlockedWeights:
@@ -94,11 +131,49 @@ class BlockedWeights:
         """Elements of a block."""
         return self.data.shape[-1] // self.scales.shape[-1]
 
+    @property
+    def real(self) -> NDArray:
+        """What they mean."""
+        return self.data.astype(np.float32) * blocks(self.scales, self.data.shape)
+
+    def rows(self, order: Sequence[int], width: int) -> BlockedWeights:
+        """Those of gates of ``width`` rows, in another order."""
+        places = np.concatenate([np.arange(i * width, (i + 1) * width) for i in order])
+        return BlockedWeights(self.data[places], self.scales[places])
+
 
 def taken_off(graph: NpuGraph) -> dict[Tensor, Tensor]:
     """What constants on a grid are called once they are taken off it, and the constants."""
     off = (n for n in graph.nodes if n.op == "dequantize" and n.operand().constant)
     return {n.output: n.operand() for n in off}
+
+
+def stored_matrices(graph: NpuGraph) -> dict[Tensor, BlockedWeights]:
+    """Matrices that are made of stored integers, with a scale for each row or block of it."""
+    off = taken_off(graph)
+    found = {n.output: b for n in graph.nodes if (b := blocked(n, off)) is not None}
+    return found | {t: w for t, rows in off.items() if (w := scaled_rows(rows)) is not None}
+
+
+def scaled_rows(t: Tensor) -> BlockedWeights | None:
+    """A constant matrix on a grid with a scale for each row, or one for all."""
+    if t.data is None or t.grid is None or len(t.shape) != 2 or t.grid.axis == 1 or t.grid.zero_point:
+        return None
+    scales = np.broadcast_to(np.asarray(t.grid.scale, np.float32).reshape(-1), t.shape[:1])
+    return BlockedWeights(t.data, scales[:, None])
+
+
+def reads(node: Node, blocks: Collection[Tensor], matrices: Collection[Tensor]) -> list[Tensor]:
+    """The values that a node's operations read, if weights are written with what reads them.
+
+    Args:
+        blocks: weights in blocks, each written as one.
+        matrices: what recurrent layers write themselves.
+    """
+    if node.output in blocks:
+        return []
+    apart = matrices if isinstance(op_of(node), NpuRecurrent) else ()
+    return [t for t in node.operands if t not in apart]
 
 
 def compact(graph: NpuGraph) -> bool:
@@ -115,10 +190,7 @@ def blocked(node: Node, off: Mapping[Tensor, Tensor]) -> BlockedWeights | None:
         off: as `taken_off` gives it.
     """
     rows = off.get(node.operand()) if node.op == "reshape" else None
-    if rows is None or rows.data is None or rows.grid is None or rows.grid.zero_point or len(rows.shape) != 2:
+    w, shape = None if rows is None else scaled_rows(rows), node.output.shape
+    if w is None or not shape or shape[-1] % w.length:
         return None
-    shape, length = node.output.shape, rows.shape[1]
-    if rows.grid.axis == 1 or not shape or shape[-1] % length:
-        return None
-    scales = np.broadcast_to(np.asarray(rows.grid.scale, np.float32), rows.shape[:1])
-    return BlockedWeights(rows.data.reshape(shape), scales.reshape(*shape[:-1], shape[-1] // length))
+    return BlockedWeights(w.data.reshape(shape), w.scales.reshape(*shape[:-1], shape[-1] // w.length))

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.blocks import BlockedWeights, blocked
+from nxjax.lower.npu.blocks import BlockedWeights, blocked, scaled_rows
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse
 from nxjax.ops.base import NDArray
@@ -91,6 +91,10 @@ class ChannelsFirst(ABC):
         if found is not None:
             self.blocks[node.output] = found
         return found is not None
+
+    def matrix(self, t: Tensor) -> BlockedWeights | None:
+        """A matrix that is made of stored integers, with a scale for each row or block of it."""
+        return self.blocks.get(t) or (scaled_rows(self.taken[t]) if t in self.taken else None)
 
     def turn(self, value: Value, shape: Sequence[int], first: bool) -> Value:
         """An image of channels-last ``shape`` brought to the other layout; a reshape where no element moves."""

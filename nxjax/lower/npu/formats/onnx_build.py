@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from nxjax.errors import LoweringError, MissingExtraError
-from nxjax.lower.npu.blocks import BlockedWeights, blocked, taken_off
+from nxjax.lower.npu.blocks import BlockedWeights, blocked, reads, stored_matrices, taken_off
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor, unique
 from nxjax.ops.base import NDArray
 from nxjax.ops.quant_grid import Grid
@@ -124,13 +124,12 @@ class OnnxBuilder:
         self._node_names: dict[str, int] = {} if outer is None else outer._node_names
         self.labels = {n: unique(n.name or n.op, self._node_names) for n in graph.nodes}
         # Weights in blocks are one operation, written for each that reads them.
-        self.blocks: dict[Tensor, BlockedWeights] = {}
-        if self.opset >= WIDE_QDQ and options.style == "qdq":
-            off = taken_off(graph)
-            found = {n.output: b for n in graph.nodes if (b := blocked(n, off)) is not None}
-            self.blocks.update(found)
-        reading = (n for n in graph.nodes if n.outputs[0] not in self.blocks)
-        self.read = {t for n in reading for t in n.operands} | set(graph.outputs)
+        self.matrices = stored_matrices(graph)
+        newer = self.opset >= WIDE_QDQ and options.style == "qdq"
+        off = taken_off(graph)
+        found = {n.output: b for n in graph.nodes if newer and (b := blocked(n, off)) is not None}
+        self.blocks: dict[Tensor, BlockedWeights] = found
+        self.read = {t for n in graph.nodes for t in reads(n, found, self.matrices)} | set(graph.outputs)
         self.names: dict[Tensor, str] = {}
         for t in graph.tensors():
             self.names[t] = unique(t.name or "t", self._names)
@@ -320,8 +319,10 @@ class OnnxBuilder:
         return self._constants[key], grid, layout
 
     def _of_blocks(self, t: Tensor, w: BlockedWeights, layout: Layout) -> str:
+        return self.in_blocks(f"{self.names[t]}_blocks", w, layout)
+
+    def in_blocks(self, name: str, w: BlockedWeights, layout: Layout) -> str:
         """Weights in blocks as real values."""
-        name = f"{self.names[t]}_blocks"
         stored = self.constant(w.data.transpose(layout), w.data.dtype, name)
         scales = self.constant(w.scales.transpose(layout), np.float32, f"{name}_scales")
         axis = layout.index(len(layout) - 1)

@@ -6,12 +6,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from nxjax.lower.npu.formats.onnx_build import OnnxBuilder, identity
+from nxjax.lower.npu.blocks import BlockedWeights
+from nxjax.lower.npu.formats.onnx_build import WIDE_QDQ, OnnxBuilder, identity
 from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, name_at, refuse
 from nxjax.lower.npu.formats.recurrent_parts import blocks, known, zero
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.rewrite import constant
 from nxjax.ops.base import NDArray
+from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
 from nxjax.trace.types import Shape
 
@@ -26,11 +28,11 @@ _KNOWN: Final = {"lstm": [["sigmoid", "tanh", "tanh"]], "gru": [["sigmoid", "tan
 
 def write_recurrent(b: OnnxBuilder, n: Node) -> None:
     """All gates' weights as one constant, which every layer with the same ones shares."""
-    order, (w, r, bias) = _ORDER[n.op], (known(n, i) for i in (1, 2, 3))
-    width = r.shape[1]
-    weights = [_constant(b, np.concatenate(blocks(x, width, order))[None], "weights") for x in (w, r)]
-    gates, more = bias[: len(w)], bias[len(w) :]
-    second = np.concatenate([np.zeros(len(w) - len(more), np.float32), more])
+    order, bias, count = _ORDER[n.op], known(n, 3), n.operand(1).shape[0]
+    width = n.operand(2).shape[1]
+    weights = [_weights(b, n, i, width) for i in (1, 2)]
+    gates, more = bias[:count], bias[count:]
+    second = np.concatenate([np.zeros(count - len(more), np.float32), more])
     both = np.concatenate([np.concatenate(blocks(gates, width, order)), second])[None]
     states = [_state(b, t) for t in n.operands[4:]]
     attrs: dict[str, Any] = {"hidden_size": width, "direction": "reverse" if n.attrs["reverse"] else "forward"}
@@ -45,6 +47,21 @@ def write_recurrent(b: OnnxBuilder, n: Node) -> None:
     for t, value in zip(n.outputs, found, strict=True):
         if t in b.read:
             b.result(t, _shaped(b, value, t.shape))
+
+
+def _weights(b: OnnxBuilder, n: Node, place: int, width: int) -> str:
+    """The weights of all gates in ONNX's order, with a dimension of directions; stored as integers where they are."""
+    order, stored = _ORDER[n.op], b.matrices.get(n.operand(place))
+    if stored is None:
+        return _constant(b, np.concatenate(blocks(known(n, place), width, order))[None], "weights")
+    w = stored.rows(order, width)
+    if b.options.style == "float" or (w.scales.shape[1] > 1 and b.opset < WIDE_QDQ):
+        return _constant(b, w.real[None], "weights")
+    if w.scales.shape[1] > 1:
+        return b.in_blocks("weights", BlockedWeights(w.data[None], w.scales[None]), identity(3))
+    scales = tuple(map(float, w.scales[:, 0]))
+    grid, _ = b.stored_grid(Grid(w.data.dtype, scales, 0, 1), weight=True)
+    return b.dequantize(b.constant(w.data[None], grid.dtype, "weights"), grid, identity(3))
 
 
 def _constant(b: OnnxBuilder, x: NDArray, name: str) -> str:

@@ -15,16 +15,26 @@ from nxjax.lower.npu.graph import Node
 _ORDER: Final = {"lstm": (1, 0, 2, 3), "gru": (0, 1, 2), "rnn": (0,)}
 
 
+def _weights(net: OpenvinoNet, node: Node, place: int, width: int) -> Value:
+    """The weights of all gates in OpenVINO's order, with a dimension of directions; stored as integers where they are."""
+    order = _ORDER[node.op]
+    stored = net.matrix(node.operand(place))
+    if stored is not None:
+        w = stored.rows(order, width)
+        return net.in_blocks(w.data[None], w.scales[None], 2)
+    return net.constant(np.concatenate(blocks(known(node, place), width, order))[None])
+
+
 def write_recurrent(net: OpenvinoNet, node: Node) -> list[Value]:
-    order, (w, r, bias) = _ORDER[node.op], (known(node, i) for i in (1, 2, 3))
+    order, bias, count = _ORDER[node.op], known(node, 3), node.operand(1).shape[0]
     steps, batch, features = node.operand().shape
-    width = r.shape[1]
-    arranged = [net.constant(np.concatenate(blocks(x, width, order))[None]) for x in (w, r)]
+    width = node.operand(2).shape[1]
+    arranged = [_weights(net, node, i, width) for i in (1, 2)]
     gates, after = blocks(bias, width, order), node.attrs.get("reset_after", False)
-    more = [bias[len(w) :]] if after else []
+    more = [bias[count:]] if after else []
     if node.op == "gru" and not after:
         # The two biases of the new gate are one where the reset gate reaches neither.
-        gates[-1] = gates[-1] + bias[len(w) :]
+        gates[-1] = gates[-1] + bias[count:]
     x = net.get(node.operand())
     x = net.transposed(x, (1, 0, 2)) if batch > 1 else net.reshaped(x, (1, steps, features))
     states = [net.reshaped(net.get(t), (batch, 1, width)) for t in node.operands[4:]]

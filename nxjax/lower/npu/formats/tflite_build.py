@@ -9,7 +9,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.errors import LoweringError
-from nxjax.lower.npu.blocks import blocked, taken_off
+from nxjax.lower.npu.blocks import BlockedWeights, reads, stored_matrices
 from nxjax.lower.npu.formats.tflite_schema import SAME, TYPE_NUMBERS, VALID
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
 from nxjax.ops.base import NDArray
@@ -18,6 +18,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 
+# From so many elements on, zero points are a small part of weights in blocks.
+_LONG_ROW: Final = 128
 # Writes an operator: name, inputs, outputs, options.
 Emit = Callable[..., None]
 
@@ -146,9 +148,12 @@ class TFLiteWriter:
     def __init__(self, graph: NpuGraph) -> None:
         self.graph = graph
         self.read = {t for n in graph.nodes for t in n.operands} | set(graph.outputs)
-        off = taken_off(graph)
-        # Blocks of weights, taken off their grids.
-        self.rows = {n.operand() for n in graph.nodes if blocked(n, off) is not None}
+        # Weights that are made of stored integers, those in blocks, and what is read of all else.
+        self.matrices = stored_matrices(graph)
+        self.blocks = {n.output: w for n in graph.nodes if n.op == "reshape" and (w := self.matrices.get(n.output))}
+        self.apart = {t for n in graph.nodes for t in reads(n, self.blocks, self.matrices)} | set(graph.outputs)
+        self._makers = graph.producers()
+        self._off_grid: dict[Any, Tensor] = {}
         self.operations: list[TFLiteOperator] = []
         self.shared: dict[tuple[str, Shape, bytes, Grid | None], Tensor] = {}
         self.node: Node | None = None
@@ -172,6 +177,35 @@ class TFLiteWriter:
         if found is None:
             found = self.shared[key] = Tensor(f"const_{len(self.shared)}", data.shape, dtype, grid, data)
         return found
+
+    def meant(self, t: Tensor, part: int, w: BlockedWeights) -> Tensor:
+        """What a part of ``t`` means that is made of the stored integers ``w``; equal ones are one tensor."""
+        key = (w.data.shape, w.scales.shape, w.data.tobytes(), w.scales.tobytes())
+        if key not in self._off_grid:
+            self._off_grid[key] = Tensor(f"{t.name}/{part}", w.data.shape, dtypes.float32)
+            self.off_grid(w, self._off_grid[key], t)
+        return self._off_grid[key]
+
+    def off_grid(self, w: BlockedWeights, out: Tensor, t: Tensor) -> None:
+        """``out`` is what stored integers of ``t`` mean: in short blocks off a grid of scale 1, and times their scales.
+
+        Each scale of a tensor has a zero point of 8 bytes beside it, which is half of 32 weights of 4 bits.
+        """
+        dtype, here, shaped = w.data.dtype, self.node, self._makers[t]
+        rows, scales = w.data.reshape(-1, w.length), w.scales.reshape(-1, 1)
+        whole = rows.shape == out.shape
+        real, steps = (Tensor(f"{out.name}/{part}", rows.shape, dtypes.float32) for part in ("rows", "steps"))
+        short = w.length < _LONG_ROW and not whole
+        grid = Grid(dtype, 1.0) if short else Grid(dtype, tuple(map(float, scales[:, 0])), 0, 0)
+        self.node = shaped if shaped.op == "dequantize" else self._makers[shaped.operand()]
+        made = out if whole else steps if short else real
+        self.emit("DEQUANTIZE", [Tensor(f"{out.name}/stored", rows.shape, dtype, grid, rows)], [made])
+        if short:
+            self.emit("MUL", [steps, self.constant(scales, dtypes.float32)], [real], fused_activation_function=0)
+        self.node = shaped
+        if not whole:
+            self.emit("RESHAPE", [real, self.constant(out.shape)], [out], new_shape=out.shape)
+        self.node = here
 
     def between(self, like: Tensor, shape: Shape, what: str) -> Tensor:
         """A tensor that no node of the graph has, of ``like``'s dtype and grid."""

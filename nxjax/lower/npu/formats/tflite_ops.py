@@ -30,8 +30,6 @@ from nxjax.trace import dtypes
 
 Write = Callable[[TFLiteWriter, Node], None]
 Read = Callable[[TFLiteReader, OperatorUse], None]
-# From so many elements on, zero points are a small part of weights in blocks.
-_LONG_ROW: Final = 128
 _EVERY: Final = np.arange(-128, 128, dtype=np.int16).astype(np.int8)
 
 
@@ -264,18 +262,9 @@ def _read_quantize(r: TFLiteReader, u: OperatorUse) -> None:
 
 
 def _write_dequantize(w: TFLiteWriter, node: Node) -> None:
-    """Weights in short blocks come off a grid of scale 1, and are multiplied by their scales.
-
-    Each scale of a tensor has a zero point of 8 bytes beside it, which is half of 32 weights of 4 bits.
-    """
-    x, y = node.operand(), node.output
-    grid = x.grid
-    if y not in w.rows or grid is None or grid.axis is None or x.shape[1] >= _LONG_ROW:
-        return w.emit("DEQUANTIZE", [x], [y])
-    steps = w.between(y, y.shape, "steps")
-    w.emit("DEQUANTIZE", [Tensor(x.name, x.shape, x.dtype, Grid(x.dtype, 1.0), x.data)], [steps])
-    scales = w.constant(np.asarray(grid.scale).reshape(-1, 1), dtypes.float32)
-    w.emit("MUL", [steps, scales], [y], fused_activation_function=0)
+    """Weights in blocks are taken off their grid by the reshape behind it, those of layers with states by these."""
+    if node.output in w.apart:
+        w.emit("DEQUANTIZE", node.inputs, node.outputs)
 
 
 def _read_dequantize(r: TFLiteReader, u: OperatorUse) -> None:
@@ -350,11 +339,13 @@ def _write_gru(w: TFLiteWriter, node: Node) -> None:
 
 def _write_reshape(w: TFLiteWriter, node: Node) -> None:
     shape = node.output.shape
+    if node.output in w.blocks:
+        return w.off_grid(w.blocks[node.output], node.output, node.output)
     if not shape:
         # The shape would be a constant without elements, for which Vela refuses the whole file.
         w.emit("SQUEEZE", [node.operands[0]], node.outputs, squeeze_dims=())
-        return
-    w.emit("RESHAPE", [node.operands[0], w.constant(shape)], node.outputs, new_shape=shape)
+        return None
+    return w.emit("RESHAPE", [node.operands[0], w.constant(shape)], node.outputs, new_shape=shape)
 
 
 def _read_reshape(r: TFLiteReader, u: OperatorUse) -> None:

@@ -15,7 +15,8 @@ import numpy as np
 from nxjax.lower.npu.formats.recurrent_parts import blocks, known
 from nxjax.lower.npu.formats.tflite_build import VARIABLES, TFLiteWriter
 from nxjax.lower.npu.formats.tflite_file import OperatorUse, TFLiteReader, bad
-from nxjax.lower.npu.graph import Node, Tensor
+from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.rewrite import constant
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
@@ -26,8 +27,7 @@ _FUNCTIONS: Final = {"relu": 1, "tanh": 4}
 
 def write_recurrent(w: TFLiteWriter, node: Node) -> None:
     x, (ys, *ends) = node.operand(), node.outputs
-    matrix, recurrent, bias = (known(node, i) for i in (1, 2, 3))
-    width, backward = recurrent.shape[1], node.attrs["reverse"]
+    width, backward = node.operand(2).shape[1], node.attrs["reverse"]
     variables = [_variable(w, t, end) for t, end in zip(node.operands[4:], ends, strict=True)]
     along = w.constant([0])
     if backward:
@@ -36,8 +36,7 @@ def write_recurrent(w: TFLiteWriter, node: Node) -> None:
         x = turned
     made = w.between(ys, ys.shape, "backward") if backward else ys
     if node.op == "lstm":
-        parts = [blocks(array, width, range(4)) for array in (matrix, recurrent, bias)]
-        weights, states, biases = ([w.constant(part, dtypes.float32) for part in each] for each in parts)
+        weights, states, biases = (_parts(w, node, i, width, 4) for i in (1, 2, 3))
         operands: list[Tensor | None] = [x, *weights, *states, None, None, None, *biases, None, None, *variables]
         w.emit(
             "UNIDIRECTIONAL_SEQUENCE_LSTM", [*operands, None, None, None, None], [made],
@@ -45,7 +44,7 @@ def write_recurrent(w: TFLiteWriter, node: Node) -> None:
             asymmetric_quantize_inputs=False, diagonal_recurrent_tensors=False,
         )  # fmt: skip
     else:
-        stored = [w.constant(array, dtypes.float32) for array in (matrix, recurrent, bias)]
+        stored = [part for i in (1, 2, 3) for part in _parts(w, node, i, width, 1)]
         function = _FUNCTIONS[node.attrs["function"]]
         w.emit(
             "UNIDIRECTIONAL_SEQUENCE_RNN", [x, *stored, *variables], [made],
@@ -54,6 +53,15 @@ def write_recurrent(w: TFLiteWriter, node: Node) -> None:
     if backward:
         w.emit("REVERSE_V2", [made, along], [ys])
     _ends(w, made, variables, ends)
+
+
+def _parts(w: TFLiteWriter, node: Node, place: int, width: int, gates: int) -> list[Tensor]:
+    """The weights or biases of each gate."""
+    t = node.operand(place)
+    stored = w.matrices.get(t)
+    if stored is None:
+        return [w.constant(part, dtypes.float32) for part in blocks(known(node, place), width, range(gates))]
+    return [w.meant(t, i, stored.rows((i,), width)) for i in range(gates)]
 
 
 def _variable(w: TFLiteWriter, state: Tensor, end: Tensor) -> Tensor:
@@ -88,7 +96,7 @@ def read_recurrent(r: TFLiteReader, u: OperatorUse) -> None:
     if not plain or not o["time_major"] or function is None or (lstm and function != "tanh"):
         raise bad(f"a {u.name} with more than its gates", "peepholes, a projection, clipping, or another order")
     groups = (range(1, 5), range(5, 9), range(12, 16)) if lstm else ((1,), (2,), (3,))
-    stored = [[_floats(u, i) for i in group] for group in groups]
+    stored = [[_floats(r, u, i) for i in group] for group in groups]
     weights = [constant(np.concatenate(group)) for group in stored]
     states = [u.operand(i) for i in places]
     ends = [Tensor(f"{t.name}/after", t.shape, t.dtype) for t in states]
@@ -98,8 +106,16 @@ def read_recurrent(r: TFLiteReader, u: OperatorUse) -> None:
         r.tensors[u.numbers[place]] = end
 
 
-def _floats(u: OperatorUse, i: int) -> NDArray:
+def _floats(r: TFLiteReader, u: OperatorUse, i: int) -> NDArray:
+    """Weights of a gate: floats, or what stored integers mean."""
     t = u.operand(i)
+    made = {n.output: n for n in r.nodes}
+    way: list[Node] = []
+    while t in made and made[t].op in ("dequantize", "mul", "reshape"):
+        way.append(made[t])
+        t = next((x for x in made[t].operands if not x.constant), made[t].operand())
+    if way and t.data is not None:
+        return interpret(NpuGraph("weights", [], [u.operand(i)], way[::-1]), [])[0]
     if t.data is None or t.dtype != dtypes.float32:
         raise bad(f"a {u.name} whose operand {i} is no constant of floats")
     return t.data

@@ -8,6 +8,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.lower.npu.blocks import recovered
 from nxjax.lower.npu.builder import GraphBuilder, LogicalTensor
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.ops import OPS
@@ -15,7 +16,9 @@ from nxjax.lower.npu.ops.recurrent import NpuRecurrent
 from nxjax.lower.npu.recurrent.cells import Cell, Gate
 from nxjax.lower.npu.recurrent.loops import LoopLayers, layers_of
 from nxjax.ops.base import NDArray
+from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.vmap import batch_program
@@ -23,6 +26,8 @@ from nxjax.transforms.vmap import batch_program
 Values = Sequence[LogicalTensor]
 # A product in front of a loop is looked for through so many nodes.
 _NODES: Final = 8
+# As many as a row has.
+_ANY: Final = 1 << 62
 
 
 def layers(b: GraphBuilder, out: Sequence[ArrayType], xs: Values, loop: LoopParams) -> Values | None:
@@ -36,6 +41,9 @@ def layers(b: GraphBuilder, out: Sequence[ArrayType], xs: Values, loop: LoopPara
         c.op not in b.recurrent or not any(g.inputs for g in c.gates.values()) for c in found.cells
     ):
         return None
+    kinds = _stored(loop, operands.consts)
+    if kinds and any(recovered(m, kinds) is None for c in found.cells for m in _matrices(c)):
+        return None
     rows: dict[int, _Row] = {}
     results: list[LogicalTensor] = []
     carry = {i: operands.carry[i] for i in found.kept}
@@ -44,12 +52,37 @@ def layers(b: GraphBuilder, out: Sequence[ArrayType], xs: Values, loop: LoopPara
         for i in sources:
             if i not in rows:
                 rows[i] = _row(b, results[~i] if i < 0 else operands.xs[i])
-        ys, *states = _node(b, cell, rows, [operands.carry[i] for i in cell.states], loop)
+        ys, *states = _node(b, cell, rows, [operands.carry[i] for i in cell.states], loop, kinds)
         results.append(ys)
         carry.update(zip(cell.states, states, strict=True))
     made = iter(_rest(b, found, operands.consts, operands.carry, operands.xs, results, loop))
     further = [next(made) if n is None else results[n] for n in found.results]
     return [*(carry[i] for i in range(loop.num_carry)), *further]
+
+
+def _stored(loop: LoopParams, consts: Values) -> list[tuple[DType, int]]:
+    """The dtypes in which a loop's weights are stored, each with how many numbers have a scale; none if it has floats.
+
+    Between the weights and the layer is arithmetic: the layer's matrices are asked whether they are on such grids.
+    """
+    found: dict[tuple[DType, int], None] = {}
+    for e in loop.body.equations:
+        if e.op is quantize_weight and e.params["dtype"] in (dtypes.int4, dtypes.int8):
+            w, scale = (a.type for a in e.inputs)
+            found[e.params["dtype"], max(w.size // max(scale.size, 1), 1)] = None
+    for x in consts:
+        if x.blocks is not None:
+            found[x.blocks.dtype, max(x.full().size // x.blocks.scales.size, 1)] = None
+        elif x.grid is not None and x.grid.axis is not None:
+            found[x.grid.dtype, max(x.full().size // np.size(x.grid.scale), 1)] = None
+    # Matrices of several parts have rows of several lengths.
+    return [*found, *((dtype, _ANY) for dtype in dict.fromkeys(dtype for dtype, _ in found))]
+
+
+def _matrices(cell: Cell) -> list[NDArray]:
+    gates = list(cell.gates.values())
+    found = [m for g in gates for m in (*g.inputs.values(), g.state) if m is not None]
+    return [m.astype(np.float32) for m in found]
 
 
 def _rest(
@@ -154,8 +187,15 @@ def _flat(b: GraphBuilder, x: LogicalTensor) -> LogicalTensor:
     return b.full(b.reshape(x, (steps, int(np.prod(rest, dtype=np.int64)), features)))
 
 
-def _node(b: GraphBuilder, cell: Cell, rows: dict[int, _Row], states: Values, loop: LoopParams) -> list[LogicalTensor]:
-    """The results of all steps, as the loop has them, and the states."""
+def _node(
+    b: GraphBuilder,
+    cell: Cell,
+    rows: dict[int, _Row],
+    states: Values,
+    loop: LoopParams,
+    kinds: Sequence[tuple[DType, int]],
+) -> list[LogicalTensor]:
+    """The results of all steps, as the loop has them, and the states; weights are stored as one of ``kinds``."""
     op = OPS[cell.op]
     assert isinstance(op, NpuRecurrent)
     gates = [cell.gates[name] for name in op.gates]
@@ -176,7 +216,9 @@ def _node(b: GraphBuilder, cell: Cell, rows: dict[int, _Row], states: Values, lo
     single = lambda array: b.constant(array.astype(np.float32))
     shape = states[0].shape
     flat = [b.full(b.reshape(b.real(s), (x.shape[1], shape[-1]))) for s in states]
-    operands = [x, single(w), single(np.concatenate(matrices)), single(np.concatenate(parts)), *flat]
+    stored = lambda m: b.real(LogicalTensor(m.shape, data=m, blocks=recovered(m, kinds)))
+    weights = [stored(m.astype(np.float32)) for m in (w, np.concatenate(matrices))]
+    operands = [x, *weights, single(np.concatenate(parts)), *flat]
     rows_shape = (*x.shape[:2], shape[-1])
     made = b.emit_many(cell.op, operands, [rows_shape, *(s.shape for s in flat)], dtypes.float32, **attrs)
     length = rows_shape[0]
