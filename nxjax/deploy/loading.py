@@ -21,9 +21,9 @@ import numpy as np
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import digests
 from nxjax.backends.target import Build, Runner
+from nxjax.deploy import plan_loading
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import PHASES, built
-from nxjax.deploy import plan_loading
 from nxjax.deploy.files import safe_name
 from nxjax.deploy.plan_loading import plan_of
 from nxjax.deploy.report import Report
@@ -65,7 +65,8 @@ def load(
     It takes and returns real numbers, and converts them for integers on a grid.
 
     Args:
-        source: path, or bytes; of a program in parts the path of its plan, or of the folder of one. External tensors of an ONNX file are read if they are in its folder.
+        source: path, or bytes; of a program in parts the path of its plan, or of a folder with one. External
+            tensors of an ONNX file are read if they are in its folder.
         target: a name from `targets` to compile the file for; by default it is run on this host, with integers bit for
             bit as TFLite specifies them.
         strict: as for `compile`.
@@ -90,7 +91,9 @@ def load(
     plan = plan_of(source)
     if plan is not None:
         if target is not None or options:
-            raise ParameterError("load: the parts of a program are compiled already", got=target, fix="leave target out")
+            raise ParameterError(
+                "load: the parts of a program are compiled already", got=target, fix="leave target out"
+            )
         return _parts(plan, memory_limit, example)
     name, data, folder = _bytes(source, memory_limit)
     try:
@@ -141,7 +144,9 @@ def _parts(path: Path, limit: int, example: Sequence[Any] | None) -> Artifact:
         evidence=build.evidence, host=True,
     )  # fmt: skip
     # What the parts compute is in their files: no program and no graph is the whole.
-    form = Program([Var(ArrayType(t.shape, t.dtype)) for t in made.inputs], [], [], [], [], safe_name(path.stem, "parts"))
+    form = Program(
+        [Var(ArrayType(t.shape, t.dtype)) for t in made.inputs], [], [], [], [], safe_name(path.stem, "parts")
+    )
     subject = Subject(form, made.inputs, made.outputs, made.run)
     return Artifact("parts", Ends(path.name, made.inputs, example), subject, build, report)
 
@@ -155,7 +160,11 @@ def _bytes(source: str | os.PathLike[str] | bytes, most: int) -> tuple[str, byte
     path = Path(source)
     if path.exists() and not path.is_file():
         # A folder, or something without an end, such as a device.
-        raise InvalidFileError(f"{path.name}: not a file", got=str(path), expected="a .tflite or .onnx file, or a folder with a .parts.json")
+        raise InvalidFileError(
+            f"{path.name}: not a file",
+            got=str(path),
+            expected="a .tflite or .onnx file, or a folder with a .parts.json",
+        )
     return path.name, safe_io.read(path, most), path.parent
 
 

@@ -1,4 +1,4 @@
-"""A program in parts, read back from the plan that lies beside their files: every file checked, all of them one function.
+"""A program in parts, read back from its plan: every file is checked, and all of them are one function.
 
 Neither the plan nor the files are trusted. A file must have the digest that the plan gives it. The parts for a chip are
 read as such files are and computed by nxjax, or by OpenVINO on this host; those for the host are StableHLO.
@@ -219,7 +219,9 @@ class _Plan:
             for p, g in zip(ports, row["grids"], strict=True)
         ]
         count = len(model.inputs)
-        self.rows.append(Placement("openvino", f"part {number}: {name}", "host", reason=f"part {number}, for {row['on']}"))
+        self.rows.append(
+            Placement("openvino", f"part {number}: {name}", "host", reason=f"part {number}, for {row['on']}")
+        )
         return lambda values: _real(ends[count:], session(stored_inputs(ends[:count], values)))
 
 

@@ -120,7 +120,7 @@ def computed(r: Rewriter, n: Node) -> Tensor | None:
 
 
 def _off_grid(r: Rewriter, t: Tensor) -> list[Node]:
-    """The nodes that say what a constant on a grid means, under another shape or not; none if ``t`` is no such value."""
+    """The nodes that say what a constant on a grid means, and under which shape; none if ``t`` is something else."""
     shaped = r.producer(t, "reshape")
     off = r.producer(t if shaped is None else shaped.inputs[0], "dequantize")
     if off is None or off.inputs[0] is None or not off.inputs[0].constant:

@@ -109,8 +109,8 @@ def modelled(build: Build, graph: NpuGraph, chip: str) -> None:
 class OnnxTarget(NpuTarget):
     """A vendor that reads ONNX.
 
-    Options of `build`: ``opset`` (13 to 23; by default 17, or 21 for weights of 4 bits or in blocks), ``style`` ("qdq", "qdq-pow2"
-    or "float"), ``unsigned`` (uint8 activations).
+    Options of `build`: ``opset`` (13 to 23; by default 17, or 21 for weights of 4 bits or in blocks), ``style`` ("qdq",
+    "qdq-pow2" or "float"), ``unsigned`` (uint8 activations).
     """
 
     format: ClassVar[str] = "onnx"

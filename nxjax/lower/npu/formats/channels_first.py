@@ -166,7 +166,6 @@ class ChannelsFirst(ABC):
             self.kernels[key] = self.fixed(data, w.grid, None if w.grid is None or w.grid.axis is None else channel)
         return self.kernels[key]
 
-
     def _blocks(self, t: Tensor, w: BlockedWeights, permutation: Sequence[int], shape: Sequence[int]) -> Value:
         """Weights in blocks, rearranged; only dimensions in front of the one that is cut may be cut or joined."""
         key = (t, tuple(permutation), tuple(shape))

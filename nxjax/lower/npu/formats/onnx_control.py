@@ -161,7 +161,9 @@ def read_loop(r: OnnxReader, n: Any) -> None:
     tests = [Tensor(t.name, t.shape, t.dtype) for t in inputs]
     now, again = tests[len(own) : len(own) + 2]
     goes, within = Tensor("goes", (), dtypes.bool_), Tensor("within", (), dtypes.bool_)
-    nodes = [Node("less", (now, tests[kept]), (within,)), Node("logical_and", (again, within), (goes,))] if limit else []
+    nodes = (
+        [Node("less", (now, tests[kept]), (within,)), Node("logical_and", (again, within), (goes,))] if limit else []
+    )
     condition = NpuGraph("condition", tests, [goes if limit else again], nodes)
     made = [Tensor(f"{n.name or 'loop'}:{i}", t.shape, t.dtype) for i, t in enumerate([step, more, *carry])]
     attrs: dict[str, Any] = {"condition": condition, "body": steps, "invariant": len(own)}

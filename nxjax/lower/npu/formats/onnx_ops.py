@@ -31,7 +31,16 @@ from nxjax.lower.npu.formats.onnx_parts import (
     operand,
 )
 from nxjax.lower.npu.formats.onnx_products import PRODUCTS
-from nxjax.lower.npu.formats.onnx_reader import LayoutView, OnnxReader, Rule, invalid, name_at, numbers, own_layout, refuse
+from nxjax.lower.npu.formats.onnx_reader import (
+    LayoutView,
+    OnnxReader,
+    Rule,
+    invalid,
+    name_at,
+    numbers,
+    own_layout,
+    refuse,
+)
 from nxjax.lower.npu.formats.onnx_recurrent import read_recurrent, write_recurrent
 from nxjax.lower.npu.graph import Node, Tensor
 from nxjax.lower.npu.permutation import inverse, without

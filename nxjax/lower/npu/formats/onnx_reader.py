@@ -79,7 +79,7 @@ class OnnxReader:
         self.nodes: list[Node] = []
         self.done: set[int] = set()
         # What constants on a grid mean, under another shape.
-        self.weights: set[Tensor] = set()
+        self.weights: dict[Tensor, NDArray] = {}
         self._moved: dict[tuple[Tensor, Layout], Tensor] = {}
         self._real: dict[Tensor, Tensor] = {}
         self._label = ""
@@ -125,6 +125,15 @@ class OnnxReader:
         if found is None:
             raise LoweringError("onnx: an operand that must be constant is computed", got=f"{self._label}: {name}")
         return found
+
+    def meant(self, name: str) -> NDArray:
+        """The real values of an operand that must be known: a constant, or what one on a grid means."""
+        view = self.views.get(name)
+        if view is not None and view.tensor in self.weights:
+            return self.weights[view.tensor].transpose(view.layout)
+        if view is not None and view.tensor.data is not None and view.tensor.grid is not None:
+            return view.tensor.grid.dequantize(view.tensor.data)
+        return self.constant(name)
 
     # Grids.
 
@@ -233,7 +242,8 @@ class OnnxReader:
         self.nodes.append(Node("dequantize", (t,), (real,), name=f"{name}/dequantize"))
         self.nodes.append(Node("reshape", (real,), (out,), {"shape": out.shape}, name=f"{name}/reshape"))
         self.views[name] = LayoutView(out, layout)
-        self.weights.add(out)
+        assert t.data is not None and t.grid is not None
+        self.weights[out] = t.grid.dequantize(t.data).reshape(out.shape)
 
     # Results.
 
@@ -321,7 +331,7 @@ class OnnxReader:
         # What is known here is known there.
         inner.views.update((name, v) for name, v in self.views.items() if v.tensor.constant)
         for n in self.nodes:
-            if not self.weights.isdisjoint(n.outputs):
+            if not self.weights.keys().isdisjoint(n.outputs):
                 inner.nodes += [m for m in self.nodes if n.inputs[0] in m.outputs] + [n]
         inner.weights.update(self.weights)
         inner.views.update((name, v) for name, v in self.views.items() if v.tensor in self.weights)
@@ -350,7 +360,9 @@ class OnnxReader:
             except NxError as e:
                 raise invalid(f"{made.name or made.op}: {e.what.removeprefix('graph: ')}", e.got) from None
         named: list[Rounding] = [r for r in ROUNDINGS if r == meta.get("nxjax.rounding")]
-        return NpuGraph(self.body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
+        graph = NpuGraph(self.body.name, inputs, outputs, self.nodes, named[0] if named else "double").check()
+        # What is known may have been read at once.
+        return live(graph) if self.weights else graph
 
     def _output(self, name: str) -> Tensor:
         if self.is_constant(name):

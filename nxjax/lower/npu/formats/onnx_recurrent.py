@@ -95,10 +95,14 @@ def read_recurrent(r: OnnxReader, n: Any) -> None:
     for i, name in enumerate(n.output):
         if name:
             # A dimension of directions: before the batch of all steps, in front of a state.
-            parts = [_under(r, made[i], f"{name}/{k}", i == 0) for k, made in enumerate(layers)]
-            held = Tensor(name, r.shape(name), dtypes.float32)
-            how = {"axis": 1 if i == 0 else 0}
-            r.nodes.append(Node("concatenation", tuple(parts), (held,), how, name=f"{name}/concatenation"))
+            single = len(layers) == 1
+            parts = [_under(r, x[i], name if single else f"{name}/{k}", i == 0) for k, x in enumerate(layers)]
+            held = parts[0]
+            if not single:
+                held = Tensor(name, r.shape(name), dtypes.float32)
+                axis = 1 if i == 0 else 0
+                made = Node("concatenation", tuple(parts), (held,), {"axis": axis}, name=f"{name}/concatenation")
+                r.nodes.append(made)
             r.views[name] = LayoutView(held, identity(len(held.shape)))
 
 
@@ -115,9 +119,9 @@ def _read_way(
 ) -> tuple[Tensor, ...]:
     """The results of one direction: those of all steps, and the last states."""
     op, (steps, batch, _) = n.op_type.lower(), x.shape
-    w, rec = (r.constant(n.input[i])[place] for i in (1, 2))
+    w, rec = (r.meant(n.input[i])[place] for i in (1, 2))
     width, count = rec.shape[1], len(w)
-    both = np.zeros(2 * count, np.float32) if name_at(n, 3) is None else r.constant(n.input[3])[place]
+    both = np.zeros(2 * count, np.float32) if name_at(n, 3) is None else r.meant(n.input[3])[place]
     back = [_ORDER[op].index(i) for i in range(len(_ORDER[op]))]
     inner, outer = (blocks(part, width, back) for part in (both[:count], both[count:]))
     # What the reset gate of a GRU lets through is apart; all other biases are one.
@@ -144,7 +148,7 @@ def _read_state(r: OnnxReader, n: Any, operand: int, place: int, shape: Shape) -
     if name is None:
         return constant(np.zeros(shape, np.float32))
     if r.is_constant(name):
-        return constant(r.constant(name)[place].reshape(shape))
+        return constant(r.meant(name)[place].reshape(shape))
     t = r.tensor(name, real=True)
     part, label = t, f"{n.name}/state_{operand}_{place}"
     if t.shape[0] > 1:

@@ -16,7 +16,7 @@ _ORDER: Final = {"lstm": (1, 0, 2, 3), "gru": (0, 1, 2), "rnn": (0,)}
 
 
 def _weights(net: OpenvinoNet, node: Node, place: int, width: int) -> Value:
-    """The weights of all gates in OpenVINO's order, with a dimension of directions; stored as integers where they are."""
+    """The weights of all gates in OpenVINO's order, with one of directions; stored as integers where they are."""
     order = _ORDER[node.op]
     stored = net.matrix(node.operand(place))
     if stored is not None:

@@ -40,6 +40,8 @@ from nxjax.trace.types import Shape
 _PARTS: Final = 64
 _MAX_RANK: Final = 32
 _MAX_SIZE: Final = 2**40
+# Ops that are read from more than one operator.
+_READING: Final = frozenset(("table", "lstm", "rnn"))
 _CUSTOM: Final = 32
 
 
@@ -291,8 +293,8 @@ class TFLiteReader:
         inputs, outputs = ([self.tensors[i] for i in numbers] for numbers in (self.model.inputs, self.model.outputs))
         try:
             graph = NpuGraph(self.model.name, inputs, outputs, self.nodes).check()
-            # The steps of a look-up that is a table again.
-            return live(graph) if any(n.op == "table" for n in self.nodes) else graph
+            # The steps of a look-up that is a table again, weights that layers took in.
+            return live(graph) if any(n.op in _READING for n in self.nodes) else graph
         except NxError as error:
             raise bad(f"a graph that does not hold together: {error.what}", error.got) from None
 

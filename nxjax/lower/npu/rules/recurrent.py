@@ -81,7 +81,7 @@ def _stored(loop: LoopParams, consts: Values) -> list[tuple[DType, int]]:
 
 def _matrices(cell: Cell) -> list[NDArray]:
     gates = list(cell.gates.values())
-    found = [m for g in gates for m in (*g.inputs.values(), g.state) if m is not None]
+    found = [m for g in gates for m in (*g.inputs.values(), g.state, g.before) if m is not None]
     return [m.astype(np.float32) for m in found]
 
 
