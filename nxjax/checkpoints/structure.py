@@ -53,7 +53,8 @@ class _Writer:
         if kind is list or kind is tuple:
             return {"l" if kind is list else "t": [self.node(v, (*path, i)) for i, v in enumerate(x)]}
         if kind is QArray:
-            return {"q": [self.node(x.values, (*path, "values")), self.node(x.scale, (*path, "scale"))]}
+            parts = ("values", "scale") if x.least is None else ("values", "scale", "least")
+            return {"q": [self.node(getattr(x, name), (*path, name)) for name in parts]}
         if optree.tree_is_leaf(x, namespace=tree.NAMESPACE):
             self.leaves.append((path, x))
             return len(self.leaves) - 1
@@ -126,8 +127,8 @@ def built(node: Any, leaf: Callable[[int], Any], where: str) -> Any:
             values = [make(v, depth + 1) for v in rows]
             return values if kind == "l" else tuple(values)
         if kind == "q":
-            values, scale = rows
-            return QArray(make(values, depth + 1), make(scale, depth + 1))
+            values, scale, *least = rows
+            return QArray(*(make(x, depth + 1) for x in (values, scale, *least)))
         if kind not in ("d", "n"):
             raise ValueError(f"a node of kind {kind!r}")
         pairs = [(k, make(v, depth + 1)) for k, v in rows]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, final
 
 import numpy as np
@@ -16,7 +15,6 @@ from nxjax.generation.generator import PROMPTS, SHORTEST, Generator, bucket
 from nxjax.generation.model import extend
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
-from nxjax.transforms.jit import jit
 
 
 @final
@@ -76,12 +74,13 @@ def beam_search(
         raise ParameterError("beam_search: length_penalty", got=length_penalty, expected="0 or more")
     # Of the best 2 beams (ends beams) candidates, at least ``beams`` go on.
     wide = min(beams * (1 + max(1, len(generator.ends))), beams * generator.config.vocabulary)
-    step = jit(partial(_step, generator.params, generator.config, wide), donate_argnums=0)
+    step = generator.program(_step, wide)
     t = bucket(len(tokens), SHORTEST, PROMPTS, generator.room)
     padded = np.zeros((1, t), np.int32)
     padded[0, : len(tokens)] = tokens
-    read = jit(partial(_read, generator.params, generator.config, beams, wide))
-    found, cache = read(generator.empty(1), padded, np.array([len(tokens)], np.int32))
+    found, cache = generator.program(_read, beams, wide, donate=False)(
+        generator.empty(1), padded, np.array([len(tokens)], np.int32)
+    )
     alive: list[tuple[tuple[int, ...], float]] = [((), 0.0)]
     ended: list[Beam] = []
     score = lambda log_p, n: log_p / n**length_penalty

@@ -24,6 +24,8 @@ from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
+from nxjax.quant.qarray import QArray, is_quantized
+from nxjax.trace import dtypes
 from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
@@ -106,6 +108,8 @@ class Generator:
         self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
         self.room = config.context if room is None else room
         self.cache_dtype = cache_dtype
+        quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
+        self._given = tree.map(_unpacked, params, is_leaf=is_quantized) if quantized else None
         self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()
@@ -114,12 +118,22 @@ class Generator:
         """A cache for this decoder."""
         return init_cache(self.config, batch, self.room if room is None else room, self.cache_dtype)
 
-    def program(self, function: Any, *static: Any) -> Any:
-        """``function`` compiled for this decoder and what is static: it takes a cache, which it may write, and arrays.
-        Bound, not static: calls with arrays alone are the quickest."""
+    def program(self, function: Any, *static: Any, donate: bool = True) -> Any:
+        """``function`` compiled for this decoder and what is static: it takes a cache, which it may write if
+        it is donated, and arrays.
+
+        Bound, not static: calls with arrays alone are the quickest. Weights in few bits are arguments of all programs:
+        a program that held them might hold them as floats, too.
+        """
         key = (function, *static)
         if key not in self._programs:
-            self._programs[key] = jit(partial(function, self.params, self.config, *static), donate_argnums=0)
+            config, given = self.config, self._given
+            if given is None:
+                made: Any = jit(partial(function, self.params, config, *static), donate_argnums=0 if donate else ())
+            else:
+                run = lambda params, cache, *arrays: function(params, config, *static, cache, *arrays)
+                made = partial(jit(run, donate_argnums=1 if donate else ()), given)
+            self._programs[key] = made
         return self._programs[key]
 
     def copies(self, function: Callable[..., Cache]) -> Any:
@@ -249,6 +263,13 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"Generator({self.config.parameters} parameters, room for {self.room} tokens)"
+
+
+def _unpacked(w: Any) -> Any:
+    """A weight as kernels read it: numbers of 4 bits as bytes."""
+    if not is_quantized(w) or w.dtype != dtypes.int4:
+        return w
+    return QArray(jnp.asarray(w.values).astype("int8"), w.scale, w.least)
 
 
 @final

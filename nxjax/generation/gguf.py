@@ -179,19 +179,24 @@ def _rope(
 
 
 class IntegerMatrix(NamedTuple):
-    """A matrix [..., outputs, inputs] of whole numbers, int8, and a float32 scale for each group of inputs."""
+    """A matrix [..., outputs, inputs] of whole numbers, int8, and a float32 scale for each group of inputs; maybe what
+    a number 0 stands for in each group."""
 
     values: NDArray
     scale: NDArray
     bits: int
+    least: NDArray | None = None
 
 
 def tensor(x: GgufTensor) -> NDArray | IntegerMatrix:
     """A tensor with its whole numbers and scales, if its format has these; else in floats."""
     if x.kind not in INTEGERS or len(x.shape) < 2:
         return dequantized(x.data, x.kind, np.float32).reshape(x.shape)
-    values, scale = integers(x.data, x.kind)
-    return IntegerMatrix(values.reshape(x.shape), scale.reshape(*x.shape[:-1], -1), INTEGERS[x.kind])
+    values, scale, least = integers(x.data, x.kind)
+    grouped = lambda y: y.reshape(*x.shape[:-1], -1)
+    return IntegerMatrix(
+        values.reshape(x.shape), grouped(scale), INTEGERS[x.kind], None if least is None else grouped(least)
+    )
 
 
 def joined(parts: Sequence[NDArray | IntegerMatrix], turned: bool, dtype: Any) -> Any:
@@ -203,20 +208,25 @@ def joined(parts: Sequence[NDArray | IntegerMatrix], turned: bool, dtype: Any) -
         return jnp.asarray(np.ascontiguousarray(np.concatenate(floats, -1).astype(dtype, copy=False)))
     groups = max(b.scale.shape[-1] for b in blocks)
     values = np.concatenate([turn(b.values) for b in blocks], -1)
-    scale = np.concatenate([turn(np.repeat(b.scale, groups // b.scale.shape[-1], -1)) for b in blocks], -1)
+    side_by_side = lambda rows: np.concatenate([turn(np.repeat(x, groups // x.shape[-1], -1)) for x in rows], -1)
+    made = [side_by_side([b.scale for b in blocks])]
+    if any(b.least is not None for b in blocks):
+        made.append(side_by_side([np.zeros_like(b.scale) if b.least is None else b.least for b in blocks]))
     stored = "int4" if max(b.bits for b in blocks) == 4 else "int8"
     whole = values.astype(jnp.dtype(stored), copy=False)
-    return QArray(jnp.asarray(np.ascontiguousarray(whole)), jnp.asarray(np.ascontiguousarray(scale)))
+    return QArray(*(jnp.asarray(np.ascontiguousarray(x)) for x in (whole, *made)))
 
 
 def _floats(b: IntegerMatrix) -> NDArray:
-    return b.values * np.repeat(b.scale, b.values.shape[-1] // b.scale.shape[-1], -1)
+    each = lambda x: np.repeat(x, b.values.shape[-1] // x.shape[-1], -1)
+    return b.values * each(b.scale) + (0 if b.least is None else each(b.least))
 
 
 def reordered(x: NDArray | IntegerMatrix, heads: int) -> NDArray | IntegerMatrix:
     """Queries' or keys' rows of a Llama, in the order of `rotated`."""
     if isinstance(x, IntegerMatrix):
-        return IntegerMatrix(unpermuted(x.values, heads), unpermuted(x.scale, heads), x.bits)
+        least = None if x.least is None else unpermuted(x.least, heads)
+        return IntegerMatrix(unpermuted(x.values, heads), unpermuted(x.scale, heads), x.bits, least)
     return unpermuted(x, heads)
 
 

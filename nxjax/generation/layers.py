@@ -39,13 +39,16 @@ def linear(x: Array, w: Any) -> Array:
     # A processor reads bytes, two weights in which it would take apart for every row.
     whole = w.values.astype("int8") if w.dtype == dtypes.int4 else w.values
     columned = w.scale.shape[1] not in (1, columns)  # one scale for several columns
-    if groups == 1 and not columned:
+    if groups == 1 and not columned and w.least is None:
         return (x @ whole.astype(x.dtype)) * w.scale[0]
     if math.prod(x.shape[:-1]) > FEW or columned:
         return x @ w.dequantize()
     parts = x.reshape(-1, groups, depth // groups)
     sums = jnp.einsum("bgk,gkn->gbn", parts, whole.reshape(groups, -1, columns).astype(x.dtype))
-    return (sums * w.scale[:, None, :]).sum(0).reshape(*x.shape[:-1], columns)
+    y = (sums * w.scale[:, None, :]).sum(0)
+    # What a stored 0 stands for is counted once for each input of a group.
+    y = y if w.least is None else y + parts.sum(-1) @ w.least
+    return y.reshape(*x.shape[:-1], columns)
 
 
 def product(x: Array, p: Params, name: str) -> Array:

@@ -131,9 +131,11 @@ def embedded(table: Any, tokens: Array) -> Array:
     """Rows of the table of embeddings."""
     if not isinstance(table, QArray):
         return table[tokens]
-    scale = table.scale[tokens // (table.shape[0] // table.scale.shape[0])]
-    rows = table.values[tokens].astype(scale.dtype)
-    return rows * jnp.repeat(scale, rows.shape[-1] // scale.shape[-1], axis=-1)
+    at = tokens // (table.shape[0] // table.scale.shape[0])
+    rows = table.values[tokens].astype(table.scale.dtype)
+    each = lambda x: jnp.repeat(x[at], rows.shape[-1] // x.shape[-1], axis=-1)
+    rows = rows * each(table.scale)
+    return rows if table.least is None else rows + each(table.least)
 
 
 def logits(params: Params, x: Array, config: DecoderConfig) -> Array:
@@ -143,7 +145,7 @@ def logits(params: Params, x: Array, config: DecoderConfig) -> Array:
         y = linear(x, params["head"])
     else:
         table = params["embedding"]
-        y = linear(x, QArray(table.values.T, table.scale.T) if isinstance(table, QArray) else table.T)
+        y = linear(x, table.transposed() if isinstance(table, QArray) else table.T)
     return capped(y, config.logit_cap)
 
 

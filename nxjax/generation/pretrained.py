@@ -45,8 +45,9 @@ def from_pretrained(
 
     The folder has ``config.json`` and ``model.safetensors``, or several with an index, and may have
     ``tokenizer.json``. Families: Llama, Mistral, Qwen 2 and 3, Gemma 1 to 3, Phi-3, GPT-2, Mixtral, Qwen-MoE. The model
-    is `forward`, `extend` and what builds on them; parameters are float arrays of one dtype. Of a GGUF file, Q4_0, Q8_0
-    and Q6_K stay whole numbers with a scale for each group (`QArray`), other formats become floats.
+    is `forward`, `extend` and what builds on them; parameters are float arrays of one dtype. Of a GGUF file, Q4_0,
+    Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K stay whole numbers with a scale for each group (`QArray`), other formats
+    become floats.
 
     Args:
         path: the folder, or the file.

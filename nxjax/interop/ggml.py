@@ -70,11 +70,14 @@ def _q4_k(b: NDArray) -> NDArray:
     return y.reshape(-1, 256)
 
 
+def _fifth(b: NDArray) -> NDArray:
+    """The fifth bits of Q5_K: bit i of 32 bytes is that of part i."""
+    return (b[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
+
+
 def _q5_k(b: NDArray) -> NDArray:
     scale, least = _scales(b[:, 4:16])
-    # Bit i of the 32 bytes is the fifth bit of part i.
-    fifth = (b[:, None, 16:48] >> np.arange(8, dtype=np.uint8)[:, None]) & 1
-    q = _parts(b[:, 48:]) | fifth << 4
+    q = _parts(b[:, 48:]) | _fifth(b) << 4
     y = (_half(b[:, :2]) * scale)[..., None] * q - (_half(b[:, 2:4]) * least)[..., None]
     return y.reshape(-1, 256)
 
@@ -161,19 +164,31 @@ _FEW_BITS: Final[dict[int, Callable[[NDArray], NDArray]]] = {
     2: _q4_0, 3: _q4_1, 6: _q5_0, 7: _q5_1, 8: _q8_0, 12: _q4_k, 13: _q5_k, 14: _q6_k,
     10: _q2_k, 11: _q3_k, 20: _iq4_nl, 23: _iq4_xs, 34: _tq1_0, 35: _tq2_0, 39: _mxfp4,
 }  # fmt: skip
-# Formats that are whole numbers times scales: the bits of a number.
-INTEGERS: Final = {2: 4, 8: 8, 14: 8}
+# Formats that are whole numbers times scales, some plus a least number: the bits that a number is kept in. Those from 0
+# to 15 do not fit in int4, which is signed.
+INTEGERS: Final = {2: 4, 3: 8, 6: 8, 7: 8, 8: 8, 12: 8, 13: 8, 14: 8}
 
 
-def integers(data: NDArray, kind: int) -> tuple[NDArray, NDArray]:
-    """Blocks in a row of a format of `INTEGERS`: int8 numbers [n, elements], and float32 scales [n, groups]."""
+def integers(data: NDArray, kind: int) -> tuple[NDArray, NDArray, NDArray | None]:
+    """Blocks in a row of a format of `INTEGERS`: int8 numbers [n, elements], float32 scales [n, groups], and what a
+    number 0 stands for, of the scales' shape; None for 0."""
     b = np.asarray(data).reshape(-1, BLOCKS[kind][1])
     scale = _half(b[:, 208:210] if kind == 14 else b[:, :2])
+    signed = lambda x, zero=0: x.view(np.int8) - np.int8(zero)
     if kind == 8:
-        return b[:, 2:].view(np.int8), scale
+        return b[:, 2:].view(np.int8), scale, None
     if kind == 2:
-        return _nibbles(b[:, 2:]).view(np.int8) - np.int8(8), scale
-    return _six(b).reshape(-1, 256), scale * b[:, 192:208].view(np.int8)
+        return signed(_nibbles(b[:, 2:]), 8), scale, None
+    if kind == 6:
+        return signed(_nibbles(b[:, 6:]) | _bits(b[:, 2:6]) << 4, 16), scale, None
+    if kind == 14:
+        return _six(b).reshape(-1, 256), scale * b[:, 192:208].view(np.int8), None
+    if kind in (3, 7):
+        q = _nibbles(b[:, 4:]) if kind == 3 else _nibbles(b[:, 8:]) | _bits(b[:, 4:8]) << 4
+        return signed(q), scale, _half(b[:, 2:4])
+    each, least = _scales(b[:, 4:16])
+    q = _parts(b[:, 16:]) if kind == 12 else _parts(b[:, 48:]) | _fifth(b) << 4
+    return signed(q).reshape(-1, 256), scale * each, -(_half(b[:, 2:4]) * least)
 
 
 def dequantized(data: NDArray, kind: int, dtype: Any) -> NDArray:

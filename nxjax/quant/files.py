@@ -135,7 +135,9 @@ def _described(x: Any, path: str, tensors: dict[str, NDArray], depth: int = 0) -
         values = np.asarray(x.checked().values)
         _put(tensors, here("values"), values)
         _put(tensors, here("scale"), np.asarray(x.scale))
-        return {"q": [path, values.dtype.name, list(values.shape)]}
+        if x.least is not None:
+            _put(tensors, here("least"), np.asarray(x.least))
+        return {"q": [path, values.dtype.name, list(values.shape), *(["least"] if x.least is not None else [])]}
     if isinstance(x, dict):
         wrong = [k for k in x if not isinstance(k, str)]
         if wrong:
@@ -220,7 +222,7 @@ def _built(tree: Any, tensors: dict[str, NDArray], depth: int) -> Any:
     raise ValueError(f"a node of kind {kind!r}")
 
 
-def _quantized(tensors: dict[str, NDArray], path: str, dtype: str, shape: list[int]) -> QArray:
+def _quantized(tensors: dict[str, NDArray], path: str, dtype: str, shape: list[int], *more: str) -> QArray:
     join = f"{path}." if path else ""
     values, scale = tensors.pop(f"{join}values"), tensors.pop(f"{join}scale")
     if dtype == "int4":
@@ -229,4 +231,6 @@ def _quantized(tensors: dict[str, NDArray], path: str, dtype: str, shape: list[i
         raise ValueError(f"{path} is described as {dtype} {shape}, and is {values.dtype} {list(values.shape)}")
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise ValueError(f"{path} has scales that are not positive and finite")
-    return QArray(wrap(values), wrap(scale)).checked()
+    if more not in ((), ("least",)):
+        raise ValueError(f"{path} is described with {more}")
+    return QArray(wrap(values), wrap(scale), *(wrap(tensors.pop(f"{join}{name}")) for name in more)).checked()

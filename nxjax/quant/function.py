@@ -167,7 +167,7 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
         return leaf
     w = np.asarray(leaf, np.float32)
     found = weight_storage(known, v, w)
-    if found is None or (isinstance(leaf, QArray) and leaf.dtype == found.dtype):
+    if found is None or (isinstance(leaf, QArray) and leaf.least is None and leaf.dtype == found.dtype):
         return leaf
     stored = weight_integers(found.weights, found.scale, found.dtype)
     return QArray(as_value(stored, "QArray"), as_value(found.scale, "QArray"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, TypeGuard, final
 
 from nxjax.errors import ParameterError
 from nxjax.ops.quant_grid import Grid
@@ -66,7 +66,7 @@ class PlannedCall:
     def stored(self, plan: QuantPlan) -> dict[Var, StoredWeight]:
         """How the parameters are stored that come quantized."""
         pairs = zip(plan.program.inputs, self.leaves, strict=True)
-        return {v: StoredWeight(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if isinstance(x, QArray)}
+        return {v: StoredWeight(as_value(x.scale, "QArray"), x.dtype) for v, x in pairs if _has_grid(x)}
 
     def quantized(self, plan: QuantPlan, ranges: Mapping[str, Range], corrections: Corrections) -> Any:
         """The results, computed on grids."""
@@ -80,7 +80,7 @@ class PlannedCall:
             grid_of: the grid of a quantized argument, if it is one grid.
         """
         inputs = zip(self.program.inputs, self.leaves, strict=True)
-        grids = {v: g for v, x in inputs if isinstance(x, QArray) and (g := grid_of(x)) is not None}
+        grids = {v: g for v, x in inputs if _has_grid(x) and (g := grid_of(x)) is not None}
         plan = make_plan(self.program, self.weights, named_policy(self.program, self.weights, grids))
         return tree.unflatten(self.out_tree, Quantizer(plan, None, self.stored(plan), grids).run(self.values))
 
@@ -132,3 +132,8 @@ def is_tree(x: Any) -> bool:
     """Whether an argument holds parameters by default: anything but one array."""
     leaves = tree.leaves(x, is_leaf=is_quantized)
     return is_quantized(x) or not (len(leaves) == 1 and leaves[0] is x)
+
+
+def _has_grid(x: Any) -> TypeGuard[QArray]:
+    """Whether an argument is whole numbers times scales; others are the floats that they stand for."""
+    return isinstance(x, QArray) and x.least is None

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.ops.arithmetic import mul
+from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.convert import cast
 from nxjax.ops.fake_quantize import blocks, divides
 from nxjax.ops.quant_traced import broadcast_blocks
@@ -21,23 +21,27 @@ from nxjax.trace.tree_nodes import register_pytree_node
 
 @final
 class QArray:
-    """``values * scale``: stored integers (int8, int4) or float8 values, and one float32 scale per block.
+    """``values * scale``: stored integers (int8, int4) or float8 values, and one float32 scale per block; or
+    ``values * scale + least``.
 
     Attributes:
         values: the stored weights.
         scale: of the same rank; each entry is for a block of equal size along every axis (size 1: one scale for the
             whole axis).
+        least: float32 of the scale's shape, what a stored 0 stands for; None for 0. Files of others have it: GGUF's
+            Q4_1 and Q4_K.
 
     >>> w = QArray(nx.array([[127, -64]], dtype="int8"), nx.array([[0.01]]))
     >>> w.shape, w.nbytes
     ((1, 2), 6)
     """
 
-    __slots__ = ("scale", "values")
+    __slots__ = ("least", "scale", "values")
 
-    def __init__(self, values: ArrayLike, scale: ArrayLike) -> None:
+    def __init__(self, values: ArrayLike, scale: ArrayLike, least: ArrayLike | None = None) -> None:
         self.values: Any = values
         self.scale: Any = scale
+        self.least: Any = least
 
     def checked(self) -> QArray:
         """Return itself, or raise an error that says what does not fit."""
@@ -49,6 +53,10 @@ class QArray:
             raise ShapeError(
                 "QArray: the scales do not divide the values into blocks", got=f"values {v.type}, scale {s.type}"
             )
+        if self.least is not None:
+            least = as_value(self.least, "QArray")
+            if (least.shape, least.dtype) != (s.shape, s.dtype):
+                raise ShapeError("QArray: least is not like the scales", got=f"{least.type}", expected=f"{s.type}")
         return self
 
     @property
@@ -66,15 +74,20 @@ class QArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of values (int4: two per byte) and scales."""
-        size = int(np.prod(self.shape, dtype=np.int64))
-        return (size * dtypes.bit_width(self.dtype) + 7) // 8 + 4 * int(np.prod(self.scale.shape, dtype=np.int64))
+        """Bytes of values (int4: two per byte), scales and what a stored 0 stands for."""
+        size, scales = (int(np.prod(x.shape, dtype=np.int64)) for x in (self, self.scale))
+        return (size * dtypes.bit_width(self.dtype) + 7) // 8 + 4 * scales * (1 if self.least is None else 2)
 
     def dequantize(self) -> Array:
         """The float32 array."""
         self.checked()
         values, scale = as_value(self.values, "QArray"), as_value(self.scale, "QArray")
-        return mul(cast(values, dtypes.float32), broadcast_blocks(scale, values.shape))
+        y = mul(cast(values, dtypes.float32), broadcast_blocks(scale, values.shape))
+        return y if self.least is None else add(y, broadcast_blocks(as_value(self.least, "QArray"), values.shape))
+
+    def transposed(self) -> QArray:
+        """The transposed matrix; the same numbers."""
+        return QArray(self.values.T, self.scale.T, None if self.least is None else self.least.T)
 
     # Where an array is wanted, as in the float function, it is what it stands for.
     __nx_array__ = dequantize
@@ -82,18 +95,25 @@ class QArray:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray[Any, Any]:
         x = np.asarray(self.values).astype(np.float32)
         # Of rank 0, NumPy's product is no array.
-        return np.asarray(x * blocks(np.asarray(self.scale), x.shape), dtype or np.float32)
+        y = x * blocks(np.asarray(self.scale), x.shape)
+        return np.asarray(y if self.least is None else y + blocks(np.asarray(self.least), x.shape), dtype or np.float32)
 
     def __repr__(self) -> str:
         if not all(hasattr(x, "shape") and hasattr(x, "dtype") for x in (self.values, self.scale)):
             # A tree of something else, as `tree.map` makes it.
-            return f"QArray(values={self.values!r}, scale={self.scale!r})"
+            more = "" if self.least is None else f", least={self.least!r}"
+            return f"QArray(values={self.values!r}, scale={self.scale!r}{more})"
         shape = ",".join(map(str, self.shape))
         scales = "x".join(map(str, self.scale.shape)) or "1"
-        return f"QArray({dtypes.short_name(self.dtype)}[{shape}], {scales} scales)"
+        more = "" if self.least is None else " and least"
+        return f"QArray({dtypes.short_name(self.dtype)}[{shape}], {scales} scales{more})"
 
 
-register_pytree_node(QArray, lambda q: ((q.values, q.scale), None), lambda _, c: QArray(*c))
+register_pytree_node(
+    QArray,
+    lambda q: ((q.values, q.scale) if q.least is None else (q.values, q.scale, q.least), None),
+    lambda _, c: QArray(*c),
+)
 
 
 def is_quantized(x: Any) -> bool:

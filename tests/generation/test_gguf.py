@@ -156,16 +156,17 @@ def test_logits_of_every_architecture(name, tmp_path):
     compare(model, params, config)
 
 
-@pytest.mark.parametrize("stored", ["Q4_0", "Q8_0", "Q4_1", "BF16", "F16"])
+@pytest.mark.parametrize("stored", ["Q4_0", "Q8_0", "Q4_1", "Q5_0", "Q5_1", "BF16", "F16"])
 def test_blocks_of_few_bits(stored, tmp_path):
     model = model_of("llama", {"tie_word_embeddings": stored == "Q4_0"})
     write(model, "llama", tmp_path / "m.gguf", stored)
     params, config, _ = from_pretrained(tmp_path / "m.gguf")
     compare(model, params, config)
     weight = params["layers"][0]["attention"]["qkv"]
-    if stored in ("Q4_0", "Q8_0"):
+    if stored.startswith("Q"):
         assert isinstance(weight, QArray) and isinstance(params["embedding"], QArray)
-        assert weight.dtype == {"Q4_0": "int4", "Q8_0": "int8"}[stored] and weight.scale.shape == (2, 128)
+        assert weight.dtype == ("int4" if stored == "Q4_0" else "int8") and weight.scale.shape == (2, 128)
+        assert (weight.least is not None) == stored.endswith("_1")
     else:
         assert weight.dtype == "float32"
 

@@ -1,5 +1,6 @@
 """The decoder: its formulas in NumPy, steps with a cache against the whole sequence, weights in few bits."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -293,6 +294,43 @@ def test_weights_with_a_scale_for_several_rows_or_columns(params, config):
                             is_leaf=lambda w: isinstance(w, nx.quant.QArray))  # fmt: skip
         for t in (tokens, tokens[:1, :1]):
             np.testing.assert_allclose(forward(few, t, config), forward(plain, t, config), rtol=2e-4, atol=2e-4)
+
+
+def test_weights_with_a_least_number(params, config):
+    """As GGUF's Q4_1 has them: one row, many rows, the table of embeddings; and a generator holds them once."""
+
+    def least(w):
+        values = nx.random.randint(nx.random.key(1), w.shape, 0, 16, "int8")
+        shape = (w.shape[0] // 4, w.shape[1]) if w.shape[0] % 32 == 0 else (w.shape[0], w.shape[1] // 16)
+        scale = 0.02 * (1 + nx.random.uniform(nx.random.key(2), shape))
+        return nx.quant.QArray(values, scale, -8.1 * scale)
+
+    few = nx.tree.map(lambda w: least(w) if w.ndim == 2 else w, params)
+    plain = nx.tree.map(nx.quant.qarray.float_leaf, few, is_leaf=nx.quant.qarray.is_quantized)
+    tokens = np.random.default_rng(4).integers(0, config.vocabulary, (2, 12)).astype(np.int32)
+    for t in (tokens, tokens[:1, :1]):
+        np.testing.assert_allclose(forward(few, t, config), forward(plain, t, config), rtol=2e-4, atol=2e-4)
+    made = Generator(few, config).generate([1, 2, 3], max_tokens=8)
+    want = Generator(plain, config).generate([1, 2, 3], max_tokens=8)
+    np.testing.assert_allclose(made.log_probabilities[0], want.log_probabilities[0], atol=1e-3)
+    assert made.tokens == want.tokens
+
+
+def test_a_generator_holds_weights_in_few_bits_once(params, config):
+    """No program closes over them, so none holds a copy, whatever the lengths and batches; 4 bits are unpacked once."""
+    few = generation.quantize_weights(params, config, "int4-weights")
+    generator = Generator(few, config)
+    for prompt in ([1], [1] * 17, [[1], [2]], [[1] * 40, [3]]):
+        generator.generate(prompt, max_tokens=2)
+    for program in generator._programs.values():
+        if not isinstance(program, partial):
+            continue  # of caches
+        (given,) = program.args
+        assert given is generator._given
+        # Tables of rotations are all that is left.
+        assert all(c.size <= 160 * 8 for entry in program.func._entries.values() for c in entry.consts)
+    unpacked = [w for w in nx.tree.leaves(generator._given, is_leaf=nx.quant.qarray.is_quantized) if w.ndim == 2]
+    assert {str(w.dtype) for w in unpacked} == {"int8"}
 
 
 def test_weights_of_4_bits_are_better_with_texts():

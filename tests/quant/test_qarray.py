@@ -2,6 +2,7 @@
 
 import copy
 import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -109,3 +110,27 @@ def test_what_does_not_fit(values: Any, scale: Any, error: type[Exception]):
         QArray(values, scale).checked()
     with pytest.raises(error, match="QArray"):
         QArray(values, scale).dequantize()
+
+
+def test_what_a_stored_0_stands_for(tmp_path: Path):
+    """It is added, in programs, in NumPy and in functions; it goes through files, checkpoints and trees."""
+    values, scale = R.integers(0, 16, (6, 4)).astype(np.int8), R.random((2, 4)).astype(np.float32)
+    least = R.normal(size=(2, 4)).astype(np.float32)
+    want = values * np.repeat(scale, 3, 0) + np.repeat(least, 3, 0)
+    q = QArray(*(nx.array(x) for x in (values, scale, least)))
+    x = R.normal(size=(5, 6)).astype(np.float32)
+    nx.quant.save(tmp_path / "q.safetensors", {"w": q})
+    nx.checkpoints.save(tmp_path / "steps", {"w": q}, step=0)
+    copies = [q, nx.tree.map(lambda x: x, q), nx.quant.load(tmp_path / "q.safetensors")["w"]]
+    copies.append(nx.checkpoints.restore(tmp_path / "steps")["w"])
+    for some in copies:
+        np.testing.assert_allclose(some.dequantize(), want, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(some), want, rtol=1e-6)
+        np.testing.assert_allclose(np.asarray(some.transposed()), want.T, rtol=1e-6)
+        assert some.nbytes == 24 + 2 * 32 and "least" in repr(some)
+        np.testing.assert_allclose(nx.jit(lambda w, x: x @ w.dequantize())(some, x), x @ want, rtol=1e-4, atol=1e-5)
+    # A policy that keeps whole numbers times scales has its own for such weights.
+    f = nx.quantize(lambda p, x: x @ p["w"], "int8-weights")
+    np.testing.assert_allclose(f({"w": q}, x), f({"w": nx.array(want)}, x), rtol=1e-5, atol=1e-5)
+    with pytest.raises(ShapeError, match="least"):
+        QArray(nx.array(values), nx.array(scale), nx.array(least[:1])).checked()

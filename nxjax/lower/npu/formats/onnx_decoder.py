@@ -137,7 +137,9 @@ class _Graph:
 
     def linear(self, x: str, w: Any, name: str) -> str:
         """``x @ w`` of weights [inputs, outputs]."""
-        if isinstance(w, QArray):
+        if isinstance(w, QArray) and w.least is not None:
+            self.notes.append(f"{name}: numbers with a least one; stored in float32")
+        elif isinstance(w, QArray):
             packed = blocked(np.asarray(w.values).T, np.asarray(w.scale).T)
             if packed is not None:
                 b = self.constant(packed.values, f"{name}.weight")
@@ -157,7 +159,7 @@ class _Graph:
         """Embedded tokens, and what writes the logits of ``x``: both from one table where they are tied."""
         table, tied = params["embedding"], "head" not in params
         head = lambda x: self.linear(x, params["head"], "head")
-        if isinstance(table, QArray):
+        if isinstance(table, QArray) and table.least is None:
             packed = blocked(np.asarray(table.values), np.asarray(table.scale))
             if packed is not None and packed.whole:
                 flat = packed.values.reshape(packed.values.shape[0], -1)
