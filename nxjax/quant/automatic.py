@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.quant import bias, calibration, results
+from nxjax.quant import calibration, results
 from nxjax.quant.calibration import Calibrated, arguments
-from nxjax.quant.effects import LayerSwitches, switched_steps
+from nxjax.quant.effects import Choice, GridEffects, layer_name, switched_steps
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import Inner, QuantPlan, Step
@@ -137,6 +137,18 @@ def widened(
     return _Search(fun, base, calibrated, held, held, params, progress).told(ENOUGH)
 
 
+class Switches(NamedTuple):
+    """Layers of a function on grids that can be switched to float."""
+
+    effects: GridEffects
+    choice: Choice
+    corrections: Corrections
+
+    def noise(self, floats: Sequence[bool], batches: int | None = None) -> list[float]:
+        """As `GridEffects.noise`."""
+        return self.effects.noise(self.choice, self.corrections, floats, batches)
+
+
 @final
 class _Search:
     """Looks for the fewest layers that have to leave 8 bits.
@@ -161,6 +173,7 @@ class _Search:
         # Everything that was seen at each site: the range of 16 bits.
         self.whole = dict(start.whole)
         self.trials: list[WidthTrial] = []
+        self.effects: GridEffects | None = None
 
     def told(self, wanted: float) -> Chosen:
         """`best`, with a warning where a result is poor still."""
@@ -179,7 +192,10 @@ class _Search:
         most = self._measured(best, [], None, 1, reached)
         if most < wanted:
             plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(self.base, "quantize")
-            switches = LayerSwitches(self.fun, self.base, self.params, *best[1:3], self.held)
+            self.effects = GridEffects(
+                self.fun, self.base, self.params, best.ranges, self.held, best.corrections, switched=True
+            )
+            switches = Switches(self.effects, self.effects.choice(best.ranges), best.corrections)
             ranked = _ranked(plan, switches, self.progress)
             total = max(sum(c.macs for c in ranked), 1)
             goal = wanted if reached else _goal(ranked, switches, wanted)
@@ -229,25 +245,24 @@ class _Search:
         ranges = {site: self.whole[site] if site in wide else narrow.get(site, self.whole[site]) for site in sites}
         if not ranges:
             return Chosen(policy, ranges, {})
-        shifts = self.start.corrections and bias.corrections(self.fun, policy, self.params, ranges, self.start.measured)
+        shifts: Corrections = {}
+        if self.start.corrections:
+            assert self.effects is not None
+            shifts = self.effects.corrections(self.effects.choice(ranges, policy), self.start.measured)
         return Chosen(policy, ranges, shifts)
 
 
-def _ranked(plan: QuantPlan, switches: LayerSwitches, progress: bool | None) -> list[WideCandidate]:
+def _ranked(plan: QuantPlan, switches: Switches, progress: bool | None) -> list[WideCandidate]:
     """Layers by what each alone does to the results, the worst first."""
     steps = switched_steps(plan)
     found: list[WideCandidate] = []
     for place, step in enumerate(calibration.shown(steps, "layers", progress)):
         alone = [i != place for i in range(len(steps))]
         lost = sum(switches.noise(alone, RANKED))
-        found.append(WideCandidate(_name(plan, step), place, lost, _macs(step), _parts(plan, step), _sixteen(step)))
+        found.append(
+            WideCandidate(layer_name(plan, step), place, lost, _macs(step), _parts(plan, step), _sixteen(step))
+        )
     return sorted(found, key=lambda c: -c.lost)
-
-
-def _name(plan: QuantPlan, step: Step) -> str:
-    return (
-        plan.layer(step) if isinstance(step, FusedGroup) else plan.names[_equation(step).outputs[0]].removesuffix(".0")
-    )
 
 
 def _equation(step: Step) -> Equation:
@@ -295,7 +310,7 @@ def _answers(plan: QuantPlan, taken: Sequence[WideCandidate], wide: str | None) 
     readers: dict[Any, set[str]] = {}
     for step in plan.steps:
         own = step.equations if isinstance(step, FusedGroup) else (_equation(step),)
-        name = _name(plan, step)
+        name = layer_name(plan, step)
         for e in own:
             for a in e.inputs:
                 if isinstance(a, Var):
@@ -319,18 +334,18 @@ def _shares(n: int) -> list[int]:
     return list(dict.fromkeys(max(1, round(share * n)) for share in SHARES)) if n else []
 
 
-def _decibels(ranked: Sequence[WideCandidate], switches: LayerSwitches, count: int) -> float:
+def _decibels(ranked: Sequence[WideCandidate], switches: Switches, count: int) -> float:
     """dB of the worst result with the first ``count`` layers in float, as far as they may be."""
     taken = {c.place for c in _taken(ranked, count)}
     return results.sqnr(1.0, max(switches.noise([i in taken for i in range(len(ranked))]), default=0.0))
 
 
-def _goal(ranked: Sequence[WideCandidate], switches: LayerSwitches, wanted: float) -> float:
+def _goal(ranked: Sequence[WideCandidate], switches: Switches, wanted: float) -> float:
     """What can be reached: ``wanted``, or else nearly what all layers together reach."""
     return min(wanted, _decibels(ranked, switches, len(ranked)) - NEARLY)
 
 
-def _counts(ranked: Sequence[WideCandidate], switches: LayerSwitches, goal: float) -> Iterator[int]:
+def _counts(ranked: Sequence[WideCandidate], switches: Switches, goal: float) -> Iterator[int]:
     """How many layers to take: the least number that reaches ``goal`` in float, twice as many, and all."""
     low, high = 1, len(ranked)
     while low < high:

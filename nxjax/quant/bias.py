@@ -7,44 +7,14 @@ from typing import Any, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import neg
-from nxjax.quant.groups import FusedGroup, Rounding, Values
-from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.groups import FusedGroup, Rounding
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Weighted
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Corrections, NDArray, Quantizer, Range, Walker, rounding_of
+from nxjax.quant.walk import Corrections, NDArray, Walker, rounding_of
 from nxjax.trace.core import Array
 from nxjax.transforms.jit import jit
-
-
-def corrections(
-    fun: Callable[..., Any],
-    policy: Policy,
-    params: Sequence[int] | int | None,
-    ranges: Mapping[str, Range],
-    batches: Sequence[tuple[Any, ...]],
-    known: Corrections | None = None,
-) -> dict[str, NDArray]:
-    """What to add to the bias of each integer product with weights, per channel; not in loops and branches.
-
-    Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
-    section 4.2 and appendix D: the mean error of the product, on operands as the corrected layers before it make
-    them. One pass measures all layers, for each batch apart. A mean that differs from batch to batch is no bias: it
-    shrinks by the share of its square that its standard error explains. ``known`` says how weights are rounded.
-    """
-
-    def measured(*args: Any) -> dict[str, tuple[Array, Array]]:
-        call = PlannedCall(fun, args, {}, params)
-        plan = call.plan(policy, "quantize", bool(ranges))
-        exact = StatisticsTrace(plan, Ranges())
-        exact.run(call.values)
-        walk = _Correcting(exact, Quantizer(plan, ranges, call.stored(plan), corrections=known))
-        walk.run(call.values)
-        return walk.found
-
-    return _over(jit(measured), batches)
 
 
 def of_weights(
@@ -54,7 +24,7 @@ def of_weights(
     batches: Sequence[tuple[Any, ...]],
     known: Corrections,
 ) -> dict[str, NDArray]:
-    """`corrections` for the rounding of weights alone: every product with weights has the operands of the float one."""
+    """Corrections for the rounding of weights alone: every product with weights has the operands of the float one."""
 
     def measured(*args: Any) -> dict[str, tuple[Array, Array]]:
         call = PlannedCall(fun, args, {}, params)
@@ -62,17 +32,19 @@ def of_weights(
         walk.run(call.values)
         return walk.found
 
-    return _over(jit(measured), batches)
+    run = jit(measured)
+    return certain([run(*args) for args in batches])
 
 
-def _over(run: Callable[..., Any], batches: Sequence[tuple[Any, ...]]) -> dict[str, NDArray]:
-    """What takes the mean errors away that ``run`` measures."""
-    found: dict[str, list[tuple[NDArray, NDArray]]] = {}
-    for args in batches:
-        for name, (mean, spread) in run(*args).items():
-            found.setdefault(name, []).append((np.asarray(mean, np.float64), np.asarray(spread, np.float64)))
-    made = {name: -_certain(*map(np.stack, zip(*seen, strict=True))) for name, seen in found.items()}
-    return {name: b.astype(np.float32) for name, b in made.items() if np.isfinite(b).all() and b.any()}
+def certain(found: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, NDArray]:
+    """What takes mean errors away: by layer, from the errors of each batch and the squares of their own errors."""
+    made: dict[str, NDArray] = {}
+    for name in found[0]:
+        means, spreads = (np.stack([np.asarray(each[name][i], np.float64) for each in found]) for i in (0, 1))
+        b = -_certain(means, spreads)
+        if np.isfinite(b).all() and b.any():
+            made[name] = b.astype(np.float32)
+    return made
 
 
 def _certain(means: NDArray, spreads: NDArray) -> NDArray:
@@ -85,37 +57,11 @@ def _certain(means: NDArray, spreads: NDArray) -> NDArray:
 
 
 @final
-class _Correcting(Quantizer):
-    """Measures the error of each product before it is computed, and corrects it.
-
-    Attributes:
-        found: by layer, the mean error and the square of its standard error.
-    """
-
-    def __init__(self, exact: Values, walk: Quantizer) -> None:
-        super().__init__(
-            walk.plan, walk.ranges, walk.stored, walk.grids, beside=walk.beside, corrections=walk.corrections
-        )
-        self.exact = exact
-        self.found: dict[str, tuple[Array, Array]] = {}
-
-    def group(self, group: FusedGroup) -> None:
-        if isinstance(group, Weighted) and group.scheme.integer:
-            x, _ = self.on_grid(group.activations[0], group.dtype)
-            self.found[self.plan.layer(group)] = group.mean_error(self, x, self.exact)
-        super().group(group)
-
-    def correction(self, group: FusedGroup) -> Array | None:
-        found = self.found.get(self.plan.layer(group))
-        return None if found is None else neg(found[0])
-
-
-@final
 class _Rounding(Walker):
     """The function in float; what rounding each product's weights adds is measured.
 
     Attributes:
-        found: as `_Correcting` has it.
+        found: by product, the mean error and the square of its standard error.
     """
 
     def __init__(self, plan: QuantPlan, known: Corrections) -> None:
@@ -128,7 +74,8 @@ class _Rounding(Walker):
 
     def group(self, group: FusedGroup) -> None:
         if isinstance(group, Weighted) and group.scheme.weights is not None:
-            self.found[self.plan.layer(group)] = group.mean_error(self, self.value(group.activations[0]), self)
+            w, x = group.folded_weights(self), self.value(group.activations[0])
+            self.found[self.plan.layer(group)] = group.mean_error(x, group.stored_values(self, w), self, w)
         for e in group.equations:
             self.plain(e)
 

@@ -10,7 +10,8 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
-from nxjax.quant import bias, results, weight_rounding
+from nxjax.quant import results, weight_rounding
+from nxjax.quant.effects import Choice, GridEffects
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
@@ -170,24 +171,30 @@ def _best(
 ) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
     """The ranges and corrections, beside those ``known``, with which the layers are best, of those that are as good the
     first, and the dB of the worst result with them."""
-    best: tuple[dict[str, Range], dict[str, NDArray], float | None] | None = None
+    best: tuple[dict[str, Range], dict[str, NDArray]] = {}, known
     most = -np.inf
-    tried: list[dict[str, Range]] = []
-    for ranges in candidates:
-        if ranges in tried:
-            continue
-        tried.append(ranges)
-        for corrected in (False, True) if correct else (False,):
-            shifts = bias.corrections(fun, policy, params, ranges, measured, known) if corrected else {}
-            if corrected and not shifts:
+
+    def trials() -> Iterator[tuple[GridEffects, Choice, dict[str, Range], dict[str, NDArray]]]:
+        tried: list[dict[str, Range]] = []
+        effects: GridEffects | None = None
+        for ranges in candidates:
+            if ranges in tried:
                 continue
-            shifts = known | shifts
-            found = results.measured(fun, policy, params, ranges, shifts, measured)
-            if best is None or found.mean > most + CLEARLY:
-                best, most = (ranges, shifts, found.worst), found.mean
-                if found.worst >= ENOUGH:
-                    return best
-    return best or ({}, known, None)
+            tried.append(ranges)
+            effects = effects or GridEffects(fun, policy, params, ranges, measured, known)
+            choice = effects.choice(ranges)
+            yield effects, choice, ranges, known
+            shifts = effects.corrections(choice) if correct else {}
+            if shifts:
+                yield effects, choice, ranges, known | shifts
+
+    for effects, choice, *option in trials():
+        found = effects.quality(choice, option[1])
+        if found.mean > most + CLEARLY:
+            best, most = (option[0], option[1]), found.mean
+            if found.worst >= ENOUGH:
+                break
+    return *best, results.measured(fun, policy, params, *best, measured, layers=False).worst
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:

@@ -1,31 +1,50 @@
-"""What each layer's integers do to the results of a function: the layers are switched between integers and float.
+"""What grids do to a function's results: one compiled program takes all grids as arguments, so that it measures any.
 
-One compiled program has both forms of every layer, and takes which of them to use. Knows no policy's presets.
+It computes in float. What lies on a grid is rounded to it and an op is the float op; integers round some results once
+more. So it tells which of several choices is best, and integers themselves measure what was chosen. Knows no policy's
+presets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
+from nxjax.ops.arithmetic import div, mul, sub
+from nxjax.ops.arithmetic import max as _max
+from nxjax.ops.arithmetic import min as _min
+from nxjax.ops.base import like
+from nxjax.ops.compare import gt
 from nxjax.ops.fake_quantize import quantize_dequantize
 from nxjax.ops.quant_grid import Grid
+from nxjax.ops.rounding import TO_NEAREST_EVEN, round
 from nxjax.ops.select import select_n
-from nxjax.quant import results
+from nxjax.ops.shape import broadcast_in_dim, reshape
+from nxjax.ops.slicing import slice as slice_
+from nxjax.quant import bias, results
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import Inner, QuantPlan, Step
 from nxjax.quant.planned import PlannedCall
+from nxjax.quant.pointwise import GridKeeping
+from nxjax.quant.products import Weighted
+from nxjax.quant.results import Quality
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Corrections, Quantizer, Range
+from nxjax.quant.subprograms import CALLS
+from nxjax.quant.walk import Corrections, NDArray, Quantizer, Range
 from nxjax.trace import dtypes
-from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.dtypes import DType
-from nxjax.trace.program import Atom, Equation, Var
+from nxjax.trace.program import Atom, Var
+from nxjax.trace.stage import stage
 from nxjax.transforms.jit import jit
+
+# A layer and a value that it reads or makes.
+Use = tuple[str, str]
+# Step and ends, in steps, of a grid that every float lies on.
+FLOAT: Final = (2.0**-60, -(2.0**127), 2.0**127)
 
 
 def switched_steps(plan: QuantPlan) -> list[Step]:
@@ -38,12 +57,34 @@ def switched_steps(plan: QuantPlan) -> list[Step]:
     return [s for s in plan.steps if isinstance(s, Inner) or (isinstance(s, FusedGroup) and rounds(s))]
 
 
+class Choice(NamedTuple):
+    """Grids of a function.
+
+    Attributes:
+        grids: of what each layer reads and makes.
+        made: of values, by name.
+        products: by integer product with weights, the shape of its bias.
+        inside: ranges of loops and branches.
+        wider: loops and branches that are not on the grids of the first policy.
+    """
+
+    grids: dict[Use, Grid]
+    made: dict[str, Grid]
+    products: dict[str, tuple[int, ...]]
+    inside: dict[str, Range]
+    wider: set[str]
+
+
 @final
-class LayerSwitches:
-    """A quantized function whose layers can be switched to float. Call it with one bool per `switched_steps`.
+class GridEffects:
+    """A function on grids that are given, and what they do to its results.
 
     Args:
+        policy: says which layers there are; in what is measured any of them may be wider, or float.
+        ranges: of a first choice of grids.
         batches: the arguments to measure with.
+        known: corrections that stay: how weights are rounded.
+        switched: whether layers can leave the grids of ``policy``. The program is larger then.
     """
 
     def __init__(
@@ -52,69 +93,291 @@ class LayerSwitches:
         policy: Policy,
         params: Sequence[int] | int | None,
         ranges: Mapping[str, Range],
-        corrections: Corrections,
         batches: Sequence[tuple[Any, ...]],
+        known: Corrections | None = None,
+        switched: bool = False,
     ) -> None:
-        self.batches = batches
+        self.fun, self.policy, self.params = fun, policy, params
+        self.batches, self.known, self.switched = batches, dict(known or {}), switched
+        self._call = PlannedCall(fun, batches[0], {}, params)
+        self.plan = self._call.plan(policy, "quantize", True)
+        self._holding = [s for s in self.plan.steps if _is_apart(s)]
+        first = self.choice(ranges)
+        self._places: dict[Use, int] = {use: i for i, use in enumerate(first.grids)}
+        # A value that its reader takes as it was made needs no second rounding.
+        self._taken = (
+            set() if switched else {use for use, grid in first.grids.items() if first.made.get(use[1]) == grid}
+        )
+        self._runs: dict[Any, Callable[..., Any]] = {}
 
-        def powers(floats: Array, *args: Any) -> list[tuple[Array, Array, Array]]:
-            call = PlannedCall(fun, args, {}, params)
-            plan = call.plan(policy, "quantize")
-            exact = StatisticsTrace(plan, Ranges())
-            walk = _Switched(Quantizer(plan, ranges, call.stored(plan), corrections=corrections), floats)
-            return results.powers(zip(exact.run(call.values), walk.run(call.values), strict=True))
+    def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> Choice:
+        """The grids that ranges give, with ``policy`` of another one than at first; nothing is computed."""
+        plan = self.plan if policy is None else self._call.plan(policy, "quantize", True)
+        found = Choice({}, {}, {}, {}, set())
+        stored = self._call.stored(plan)
 
-        self._powers = jit(powers)
+        def walked(*xs: Array) -> Sequence[Array]:
+            return _Noting(Quantizer(plan, ranges, stored, corrections=self.known), found).run(xs)
 
-    def noise(self, floats: Sequence[bool], batches: int | None = None) -> list[float]:
-        """Noise of each float result, as a share of its signal, over ``batches`` of the batches."""
-        found = [self._powers(wrap(np.asarray(floats)), *args) for args in self.batches[:batches]]
-        return [float(n) / max(float(s), 1e-300) for s, n in results.summed(found)]
+        stage(walked, [x.type for x in self._call.values], plan.program.name)
+        if self._holding:
+            found.inside.update({site: span for site, span in ranges.items() if "/" in site})
+            inner = {layer_name(plan, s): _layers(s) for s in plan.steps if _is_apart(s)}
+            found.wider.update(n for s in self._holding if inner.get(n := layer_name(self.plan, s)) != _layers(s))
+        return found
+
+    def _measured(
+        self,
+        choice: Choice,
+        corrections: Corrections,
+        floats: Sequence[bool] | None,
+        correcting: bool,
+        batches: Sequence[tuple[Any, ...]],
+    ) -> list[Any]:
+        """What the program gives for each batch."""
+        rows = np.full((len(self._places), 3), FLOAT, np.float32)
+        steps = switched_steps(self.plan)
+        off = {layer_name(self.plan, s) for s, wide in zip(steps, floats or [False] * len(steps), strict=True) if wide}
+        for use, grid in choice.grids.items():
+            # What a call holds is off with it.
+            if use in self._places and off.isdisjoint((use[0], use[0].split("/")[0])):
+                low, high = grid.limits
+                rows[self._places[use]] = grid.scale, low - grid.zero_point, high - grid.zero_point
+        held = [layer_name(self.plan, s) in off | choice.wider for s in self._holding]
+        named = choice.made if self._holding else {}
+        key = tuple(choice.inside.items()), tuple(named.items())
+        run = self._runs.get(key)
+        if run is None:
+            run = self._runs[key] = jit(lambda *xs: self._program(choice.inside, named, *xs))
+        shifts = {k: np.asarray(corrections.get(k, np.zeros(n)), np.float32) for k, n in choice.products.items()}
+        return [run(rows, np.asarray(held, np.bool_), np.float32(correcting), shifts, *args) for args in batches]
+
+    def _program(
+        self,
+        inside: Mapping[str, Range],
+        named: Mapping[str, Grid],
+        rows: Array,
+        held: Array,
+        correcting: Array,
+        shifts: Mapping[str, Array],
+        *args: Any,
+    ) -> Any:
+        call = PlannedCall(self.fun, args, {}, self.params)
+        plan = call.plan(self.policy, "quantize", True)
+        exact = StatisticsTrace(plan, Ranges())
+        ends = exact.run(call.values)
+        given = _Given(self._places, self._taken, named, self.switched, rows, held, correcting, shifts)
+        walk = _Rounded(exact, Quantizer(plan, inside, call.stored(plan), corrections=self.known), given)
+        made = results.powers(zip(ends, walk.run(call.values), strict=True))
+        return made, results.powers((exact.env[v], walk.env[v]) for v in results.group_values(plan)), walk.found
+
+    def quality(self, choice: Choice, corrections: Corrections) -> Quality:
+        """The noise of results and layers."""
+        found = self._measured(choice, corrections, None, False, self.batches)
+        ends, inner = (results.summed([each[i] for each in found]) for i in (0, 1))
+        noise = dict(zip(results.group_values(self.plan), (results.sqnr(*pair) for pair in inner), strict=True))
+        return Quality([results.sqnr(*pair) for pair in ends], list(results.noisy_layers(self.plan, noise)))
+
+    def noise(
+        self, choice: Choice, corrections: Corrections, floats: Sequence[bool], batches: int | None = None
+    ) -> list[float]:
+        """Noise of each float result, as a share of its signal, over ``batches`` of the batches.
+
+        Args:
+            floats: for each of `switched_steps`, whether it is float.
+        """
+        found = self._measured(choice, corrections, floats, False, self.batches[:batches])
+        return [float(n) / max(float(s), 1e-300) for s, n in results.summed([each[0] for each in found])]
+
+    def corrections(self, choice: Choice, batches: Sequence[tuple[Any, ...]] | None = None) -> dict[str, NDArray]:
+        """What to add to the bias of each integer product with weights, per channel; not in loops and branches.
+
+        Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
+        section 4.2 and appendix D: the mean error of the product, on operands as the corrected layers before it make
+        them. One pass measures all layers, for each batch apart. A mean that differs from batch to batch is no bias:
+        it shrinks by the share of its square that its standard error explains.
+        """
+        found = self._measured(choice, {}, None, True, self.batches if batches is None else batches)
+        return bias.certain([{k: pair for k, pair in each[2].items() if k in choice.products} for each in found])
+
+
+def _is_apart(step: Step) -> bool:
+    """Whether a step holds programs that have grids of their own."""
+    return isinstance(step, Inner) and step.equation.op.name not in CALLS
+
+
+def _layers(step: Step) -> list[tuple[str, DType | None]]:
+    """The layers in the programs that a step holds."""
+    found: list[tuple[str, DType | None]] = []
+    for plan in step.plans if isinstance(step, Inner) else ():
+        for inner in plan.steps:
+            if isinstance(inner, FusedGroup):
+                found.append((plan.layer(inner), inner.scheme.activations))
+            found += _layers(inner)
+    return found
+
+
+def layer_name(plan: QuantPlan, step: Step) -> str:
+    """The layer, or what holds layers: the first part of their names."""
+    if isinstance(step, FusedGroup):
+        return plan.layer(step)
+    e = step.equation if isinstance(step, Inner) else step
+    return plan.names[e.outputs[0]].removesuffix(".0")
+
+
+def _value_name(plan: QuantPlan, a: Atom) -> str | None:
+    return plan.names.get(a) or plan.sites.get(a) if isinstance(a, Var) else None
 
 
 @final
-class _Switched(Quantizer):
-    """Computes both forms of each layer and takes one; values that may be float are rounded by their readers."""
+class _Noting(Quantizer):
+    """Writes down the grids of all values."""
 
-    def __init__(self, walk: Quantizer, floats: Array) -> None:
-        super().__init__(walk.plan, walk.ranges, walk.stored, corrections=walk.corrections)
-        self.floats = floats
-        self.places: dict[Step, int] = {step: i for i, step in enumerate(switched_steps(walk.plan))}
-        self.loose: set[Var] = set()
+    def __init__(self, walk: Quantizer, found: Choice) -> None:
+        super().__init__(walk.plan, walk.ranges, walk.stored, walk.grids, corrections=walk.corrections)
+        self.found = found
+        self._layer: str | None = None
 
     def group(self, group: FusedGroup) -> None:
+        self._layer = self.plan.layer(group) if group.scheme.integer else None
         super().group(group)
-        y = self.env[group.output]
-        place = self.places.get(group)
-        if place is None and self.loose.isdisjoint(a for a in group.activations if isinstance(a, Var)):
-            return
-        for e in group.equations:
-            self.plain(e)
-        self._switch(group.output, y, place)
-
-    def inner(self, step: Inner) -> None:
-        super().inner(step)
-        e, made = step.equation, [self.env[v] for v in step.equation.outputs]
-        self.plain(e)
-        for v, y in zip(e.outputs, made, strict=True):
-            if v.type.dtype == dtypes.float32:
-                self._switch(v, y, self.places[step])
-
-    def _switch(self, v: Var, y: Array, place: int | None) -> None:
-        """``v`` has its float value; ``y`` unless its layer is switched. What only moves has what it was given."""
-        self.loose.add(v)
-        if place is not None:
-            self.env[v] = select_n(self.floats[place], y, self.env[v])
+        name, grid = _value_name(self.plan, group.output), self.grids.get(group.output)
+        if self._layer is not None and name is not None and grid is not None:
+            self.found.grids[self._layer, name] = self.found.made[name] = grid
+            if isinstance(group, Weighted):
+                self.found.products[self._layer] = group.bias_shape
+        self._layer = None
 
     def on_grid(self, a: Atom, dtype: DType) -> tuple[Array, Grid]:
         x, grid = super().on_grid(a, dtype)
-        return (self.moved_to(a, grid) if a in self.loose else x), grid
+        self._note(a, grid)
+        return x, grid
 
     def moved_to(self, a: Atom, grid: Grid) -> Array:
-        if a in self.loose:
-            return quantize_dequantize(self.value(a), grid=grid)
+        self._note(a, grid)
         return super().moved_to(a, grid)
 
-    def plain(self, e: Equation) -> None:
-        super().plain(e)
-        self.loose.update(v for v in e.outputs if not self.loose.isdisjoint(a for a in e.inputs if isinstance(a, Var)))
+    def _note(self, a: Atom, grid: Grid) -> None:
+        name = _value_name(self.plan, a)
+        if self._layer is not None and name is not None:
+            self.found.grids[self._layer, name] = grid
+
+    def inner(self, step: Inner) -> None:
+        e = step.equation
+        if _is_apart(step):
+            super().inner(step)
+            return
+        walk = _Noting(self.opened(step), self.found)
+        self.results(e, walk.run([self.value(a) for a in e.inputs]))
+        made = zip(e.outputs, walk.plan.program.outputs, strict=True)
+        self.grids.update((v, grid) for v, a in made if (grid := walk.grid_of(a)) is not None)
+
+
+class _Given(NamedTuple):
+    """What the program is given: the grids by place and the corrections, and where integers are as they were made."""
+
+    places: Mapping[Use, int]
+    taken: set[Use]
+    named: Mapping[str, Grid]
+    switched: bool
+    rows: Array
+    held: Array
+    correcting: Array
+    shifts: Mapping[str, Array]
+
+    def row(self, use: Use) -> tuple[Array, Array, Array] | None:
+        """Step and ends of the grid of a use, each [1]."""
+        i = self.places.get(use)
+        if i is None:
+            return None
+        low, middle, high = (slice_(self.rows, start_indices=(i, k), limit_indices=(i + 1, k + 1)) for k in range(3))
+        return low, middle, high
+
+
+@final
+class _Rounded(Quantizer):
+    """Computes in float on values that are rounded to the grids that it is given.
+
+    Attributes:
+        found: by product, the mean error and the square of its standard error.
+    """
+
+    def __init__(self, exact: StatisticsTrace, walk: Quantizer, given: _Given) -> None:
+        super().__init__(walk.plan, walk.ranges, walk.stored, corrections=walk.corrections)
+        self.exact, self.given = exact, given
+        self.found: dict[str, tuple[Array, Array]] = {}
+        self._apart = iter(range(given.held.shape[0]))
+
+    def group(self, group: FusedGroup) -> None:
+        if not group.scheme.integer:
+            super().group(group)
+            return
+        layer = self.plan.layer(group)
+        for v, x in group.prepare(self).items():
+            self.define(v, x)
+        before = {a: self.env[a] for a in group.activations if isinstance(a, Var)}
+        for a in before:
+            use = layer, _value_name(self.plan, a) or ""
+            if use not in self.given.taken:
+                self.env[a] = self._on(self.env[a], use)
+        if isinstance(group, Weighted):
+            self.env[group.output] = self._product(group, layer)
+        else:
+            for e in group.equations:
+                self.plain(e)
+        self.env.update(before)
+        if not isinstance(group, GridKeeping):
+            self.env[group.output] = self._on(self.env[group.output], (layer, self.plan.names[group.output]))
+
+    def _on(self, x: Array, use: Use) -> Array:
+        """``x`` rounded to the grid of a use."""
+        row = self.given.row(use)
+        if row is None:
+            return x
+        step, low, high = (_spread(v, x) for v in row)
+        whole = round(div(x, step), rounding_method=TO_NEAREST_EVEN)
+        return mul(_min(_max(whole, low), high), step)
+
+    def _product(self, group: Weighted, layer: str) -> Array:
+        w = group.folded_weights(self)
+        rounded = group.stored_values(self, w)
+        x = self.value(group.activations[0])
+        row = (
+            self.given.row((layer, _value_name(self.plan, group.activations[0]) or "")) if self.given.switched else None
+        )
+        if row is not None:
+            rounded = select_n(gt(_spread(row[0], w), like(w, FLOAT[0])), w, rounded)
+        self.found[layer] = mean, _ = group.mean_error(x, rounded, self.exact, w)
+        given = self.given.shifts.get(layer)
+        if given is not None:
+            self.corrections[layer] = sub(given, mul(mean, _spread(self.given.correcting, mean)))
+        return group.in_float(self, x, rounded)
+
+    def inner(self, step: Inner) -> None:
+        e = step.equation
+        if _is_apart(step):
+            grids = {v: grid for v, name in self.plan.names.items() if (grid := self.given.named.get(name)) is not None}
+            before = {a: self.env[a] for a in e.inputs if isinstance(a, Var) and a in grids}
+            self.grids.update(grids)
+            self.env.update((a, quantize_dequantize(x, grid=grids[a])) for a, x in before.items())
+            super().inner(step)
+            self.env.update(before)
+            made = [self.env[v] for v in e.outputs]
+            i = next(self._apart)
+            if self.given.switched:
+                self.plain(e)
+                off = slice_(self.given.held, start_indices=(i,), limit_indices=(i + 1,))
+                for v, y in zip(e.outputs, made, strict=True):
+                    if v.type.dtype == dtypes.float32:
+                        self.env[v] = select_n(_spread(off, y), y, self.env[v])
+            return
+        exact = StatisticsTrace(step.plans[0], Ranges())
+        exact.run([self.exact.value(a) for a in e.inputs])
+        walk = _Rounded(exact, self.opened(step), self.given)
+        self.results(e, walk.run([self.value(a) for a in e.inputs]))
+        self.found.update(walk.found)
+
+
+def _spread(x: Array, like: Array) -> Array:
+    """One number over the shape of another array."""
+    return broadcast_in_dim(reshape(x, shape=()), shape=like.shape, broadcast_dimensions=())

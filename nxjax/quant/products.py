@@ -73,7 +73,7 @@ class Weighted(Storing):
 
     def emit(self, walk: GridWalk) -> tuple[Array, Grid | None]:
         w = walk.value(self.weight)
-        shape = self._shape
+        shape = self.bias_shape
         w, b = self._folded(walk, w, shape)
         scheme = self.scheme
         if scheme.integer:
@@ -104,37 +104,41 @@ class Weighted(Storing):
     def stored_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> tuple[Any, Any]:
         moved, scale = self._rounded(values, wrap(w))
         if grids is not None:
-            _, b = self._folded(values, moved, self._shape)
+            _, b = self._folded(values, moved, self.bias_shape)
             scale, _ = self.fitting(moved, scale, self._corrected(values, b), *grids)
         return moved.numpy(), scale.numpy()
 
     def folded_weights(self, values: Values) -> Array:
         """The weights with all steps in them, before they are stored."""
-        return self._folded(values, values.value(self.weight), self._shape)[0]
+        return self._folded(values, values.value(self.weight), self.bias_shape)[0]
 
     def in_float(self, values: Values, x: Array, w: Array) -> Array:
         """The group's result for its operand ``x`` and weights ``w`` with all steps in them."""
-        return self._finished(self.plain(x, w), self._folded(values, w, self._shape)[1])
+        b = self._folded(values, w, self.bias_shape)[1]
+        return self._finished(self.plain(x, w), self._corrected(values, b))
 
-    def mean_error(self, values: Values, x: Array, exact: Values) -> tuple[Array, Array]:
+    def mean_error(self, x: Array, stored: Array, exact: Values, w: Array) -> tuple[Array, Array]:
         """How much the product of stored weights is above the float one, per channel: the mean, its squared error.
 
         Args:
-            values: the weights, and how they are rounded.
             x: the operand of the stored weights.
+            stored: the values of the stored weights.
             exact: all in float.
+            w: the float weights, with all steps in them.
         """
-        assert self.scheme.weights is not None
-        w = self.folded_weights(values)
-        rounded = quantize_weight(*self.stored(values, w), dtype=self.scheme.weights)
-        error = sub(self.plain(x, rounded), self.plain(exact.value(self.activations[0]), w))
+        error = sub(self.plain(x, stored), self.plain(exact.value(self.activations[0]), w))
         axes = tuple(a for a in range(error.ndim) if a not in self.channels)
         count = builtins.max(math.prod(error.shape[a] for a in axes), 1)
-        over = lambda x, n: mul(reduce_sum(x, axes=axes), constant(1 / n, dtypes.float32, self._shape))
+        over = lambda x, n: mul(reduce_sum(x, axes=axes), constant(1 / n, dtypes.float32, self.bias_shape))
         mean = over(error, count)
         rest = sub(error, broadcast_in_dim(mean, shape=error.shape, broadcast_dimensions=self.channels))
         # Of one row alone nothing is known: as if it were 0.
         return mean, over(mul(rest, rest), count * builtins.max(count - 1, 1))
+
+    def stored_values(self, values: Values, w: Array) -> Array:
+        """What weights ``w``, with all steps in them, are as they are stored."""
+        assert self.scheme.weights is not None
+        return quantize_weight(*self.stored(values, w), dtype=self.scheme.weights)
 
     def _corrected(self, values: Values, b: Array | None) -> Array | None:
         """The bias with the correction that calibration found."""
@@ -142,7 +146,7 @@ class Weighted(Storing):
         return b if shift is None else shift if b is None else add(b, shift)
 
     @property
-    def _shape(self) -> tuple[int, ...]:
+    def bias_shape(self) -> tuple[int, ...]:
         """One entry per output channel."""
         return tuple(self.product.outputs[0].type.shape[d] for d in self.channels)
 

@@ -108,17 +108,17 @@ def measured(
         walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
         plain = StatisticsTrace(plan, Ranges())
         ends = powers(zip(plain.run(call.values), walk.run(call.values), strict=True))
-        values = _values(plan) if layers else []
+        values = group_values(plan) if layers else []
         return ends, powers((plain.env[v], walk.env[v]) for v in values)
 
     run = jit(both)
     found = [run(*args) for args in batches]
     ends, values = (summed(each) for each in zip(*found, strict=True))
-    noise = dict(zip(_values(plans[0]) if layers else [], (sqnr(*pair) for pair in values), strict=True))
-    return Quality([sqnr(*pair) for pair in ends], list(_layers(plans[0], noise)) if layers else [])
+    noise = dict(zip(group_values(plans[0]) if layers else [], (sqnr(*pair) for pair in values), strict=True))
+    return Quality([sqnr(*pair) for pair in ends], list(noisy_layers(plans[0], noise)) if layers else [])
 
 
-def _layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
+def noisy_layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
     for group in plan.groups():
         if group.output in noise:
             operands = [noise.get(a, np.inf) for a in group.activations if isinstance(a, Var)]
@@ -126,7 +126,7 @@ def _layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
             yield Layer(plan.layer(group), source, before, noise[group.output], group.moves)
 
 
-def _values(plan: QuantPlan) -> list[Var]:
+def group_values(plan: QuantPlan) -> list[Var]:
     """The float results of groups; of masks, only where they lie says something."""
     made = [g.output for g in plan.groups() if g.output not in plan.masking]
     return [v for v in made if v.type.dtype == dtypes.float32]
