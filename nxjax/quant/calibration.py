@@ -188,10 +188,10 @@ def _best(
             if shifts:
                 yield effects, choice, ranges, known | shifts
 
-    for effects, choice, *option in trials():
-        found = effects.quality(choice, option[1])
+    for effects, choice, ranges, shifts in trials():
+        found = effects.quality(choice, shifts)
         if found.mean > most + CLEARLY:
-            best, most = (option[0], option[1]), found.mean
+            best, most = (ranges, shifts), found.mean
             if found.worst >= ENOUGH:
                 break
     return *best, results.measured(fun, policy, params, *best, measured, layers=False).worst

@@ -7,6 +7,7 @@ presets.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
@@ -32,7 +33,6 @@ from nxjax.quant.pointwise import GridKeeping
 from nxjax.quant.products import Weighted
 from nxjax.quant.results import Quality
 from nxjax.quant.scheme import Policy
-from nxjax.quant.subprograms import CALLS
 from nxjax.quant.walk import Corrections, NDArray, Quantizer, Range
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -101,7 +101,7 @@ class GridEffects:
         self.batches, self.known, self.switched = batches, dict(known or {}), switched
         self._call = PlannedCall(fun, batches[0], {}, params)
         self.plan = self._call.plan(policy, "quantize", True)
-        self._holding = [s for s in self.plan.steps if _is_apart(s)]
+        self._holding = [s for s in self.plan.steps if isinstance(s, Inner)]
         first = self.choice(ranges)
         self._places: dict[Use, int] = {use: i for i, use in enumerate(first.grids)}
         # A value that its reader takes as it was made needs no second rounding.
@@ -122,7 +122,7 @@ class GridEffects:
         stage(walked, [x.type for x in self._call.values], plan.program.name)
         if self._holding:
             found.inside.update({site: span for site, span in ranges.items() if "/" in site})
-            inner = {layer_name(plan, s): _layers(s) for s in plan.steps if _is_apart(s)}
+            inner = {layer_name(plan, s): _layers(s) for s in plan.steps if isinstance(s, Inner)}
             found.wider.update(n for s in self._holding if inner.get(n := layer_name(self.plan, s)) != _layers(s))
         return found
 
@@ -148,7 +148,8 @@ class GridEffects:
         key = tuple(choice.inside.items()), tuple(named.items())
         run = self._runs.get(key)
         if run is None:
-            run = self._runs[key] = jit(lambda *xs: self._program(choice.inside, named, *xs))
+            bound: Callable[..., Any] = functools.partial(self._program, choice.inside, named)
+            run = self._runs[key] = jit(bound)
         shifts = {k: np.asarray(corrections.get(k, np.zeros(n)), np.float32) for k, n in choice.products.items()}
         return [run(rows, np.asarray(held, np.bool_), np.float32(correcting), shifts, *args) for args in batches]
 
@@ -199,11 +200,6 @@ class GridEffects:
         """
         found = self._measured(choice, {}, None, True, self.batches if batches is None else batches)
         return bias.certain([{k: pair for k, pair in each[2].items() if k in choice.products} for each in found])
-
-
-def _is_apart(step: Step) -> bool:
-    """Whether a step holds programs that have grids of their own."""
-    return isinstance(step, Inner) and step.equation.op.name not in CALLS
 
 
 def _layers(step: Step) -> list[tuple[str, DType | None]]:
@@ -261,16 +257,6 @@ class _Noting(Quantizer):
         name = _value_name(self.plan, a)
         if self._layer is not None and name is not None:
             self.found.grids[self._layer, name] = grid
-
-    def inner(self, step: Inner) -> None:
-        e = step.equation
-        if _is_apart(step):
-            super().inner(step)
-            return
-        walk = _Noting(self.opened(step), self.found)
-        self.results(e, walk.run([self.value(a) for a in e.inputs]))
-        made = zip(e.outputs, walk.plan.program.outputs, strict=True)
-        self.grids.update((v, grid) for v, a in made if (grid := walk.grid_of(a)) is not None)
 
 
 class _Given(NamedTuple):
@@ -355,27 +341,20 @@ class _Rounded(Quantizer):
 
     def inner(self, step: Inner) -> None:
         e = step.equation
-        if _is_apart(step):
-            grids = {v: grid for v, name in self.plan.names.items() if (grid := self.given.named.get(name)) is not None}
-            before = {a: self.env[a] for a in e.inputs if isinstance(a, Var) and a in grids}
-            self.grids.update(grids)
-            self.env.update((a, quantize_dequantize(x, grid=grids[a])) for a, x in before.items())
-            super().inner(step)
-            self.env.update(before)
-            made = [self.env[v] for v in e.outputs]
-            i = next(self._apart)
-            if self.given.switched:
-                self.plain(e)
-                off = slice_(self.given.held, start_indices=(i,), limit_indices=(i + 1,))
-                for v, y in zip(e.outputs, made, strict=True):
-                    if v.type.dtype == dtypes.float32:
-                        self.env[v] = select_n(_spread(off, y), y, self.env[v])
-            return
-        exact = StatisticsTrace(step.plans[0], Ranges())
-        exact.run([self.exact.value(a) for a in e.inputs])
-        walk = _Rounded(exact, self.opened(step), self.given)
-        self.results(e, walk.run([self.value(a) for a in e.inputs]))
-        self.found.update(walk.found)
+        grids = {v: grid for v, name in self.plan.names.items() if (grid := self.given.named.get(name)) is not None}
+        before = {a: self.env[a] for a in e.inputs if isinstance(a, Var) and a in grids}
+        self.grids.update(grids)
+        self.env.update((a, quantize_dequantize(x, grid=grids[a])) for a, x in before.items())
+        super().inner(step)
+        self.env.update(before)
+        made = [self.env[v] for v in e.outputs]
+        i = next(self._apart)
+        if self.given.switched:
+            self.plain(e)
+            off = slice_(self.given.held, start_indices=(i,), limit_indices=(i + 1,))
+            for v, y in zip(e.outputs, made, strict=True):
+                if v.type.dtype == dtypes.float32:
+                    self.env[v] = select_n(_spread(off, y), y, self.env[v])
 
 
 def _spread(x: Array, like: Array) -> Array:
