@@ -32,6 +32,8 @@ POINTS: Final = 0.005
 # The share of multiply-accumulates that may leave 8 bits, and what is tried: the share of layers that do.
 WIDE: Final = 0.2
 SHARES: Final = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
+# A share of the noise of all layers that is nothing.
+QUIET: Final = 0.005
 # The effect of each layer alone is measured on so many batches, and every so manieth batch is kept from calibration.
 RANKED: Final = 2
 # So many dB below what all layers together reach are as good.
@@ -253,16 +255,33 @@ class _Search:
 
 
 def _ranked(plan: QuantPlan, switches: Switches, progress: bool | None) -> list[WideCandidate]:
-    """Layers by what each alone does to the results, the worst first."""
+    """Layers by what each alone does to the results, the worst first.
+
+    What many together hardly do is not looked at one by one.
+    """
     steps = switched_steps(plan)
-    found: list[WideCandidate] = []
-    for place, step in enumerate(calibration.shown(steps, "layers", progress)):
-        alone = [i != place for i in range(len(steps))]
-        lost = sum(switches.noise(alone, RANKED))
-        found.append(
-            WideCandidate(layer_name(plan, step), place, lost, _macs(step), _parts(plan, step), _sixteen(step))
-        )
+    lost = [0.0] * len(steps)
+    total = np.inf
+    rest = [range(len(steps))] if steps else []
+    for places in calibration.shown(_taken_from(rest), "layers", progress):
+        alone = sum(switches.noise([i not in places for i in range(len(steps))], RANKED))
+        total = min(total, alone)
+        if len(places) == 1 or alone <= QUIET * total:
+            for i in places:
+                lost[i] = alone / len(places)
+        else:
+            middle = len(places) // 2
+            rest += places[:middle], places[middle:]
+    found = [
+        WideCandidate(layer_name(plan, s), i, lost[i], _macs(s), _parts(plan, s), _sixteen(s))
+        for i, s in enumerate(steps)
+    ]
     return sorted(found, key=lambda c: -c.lost)
+
+
+def _taken_from(rest: list[range]) -> Iterator[range]:
+    while rest:
+        yield rest.pop()
 
 
 def _equation(step: Step) -> Equation:

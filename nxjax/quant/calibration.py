@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final, final
 
 import numpy as np
@@ -171,30 +172,34 @@ def _best(
 ) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
     """The ranges and corrections, beside those ``known``, with which the layers are best, of those that are as good the
     first, and the dB of the worst result with them."""
-    best: tuple[dict[str, Range], dict[str, NDArray]] = {}, known
-    most = -np.inf
+    rest = iter(candidates)
+    first = next(rest)
+    worst = lambda ranges, shifts: results.measured(fun, policy, params, ranges, shifts, measured, layers=False).worst
+    reached = worst(first, known)
+    if reached >= ENOUGH:
+        return first, known, reached
+    effects = GridEffects(fun, policy, params, first, measured, known)
 
-    def trials() -> Iterator[tuple[GridEffects, Choice, dict[str, Range], dict[str, NDArray]]]:
+    def trials() -> Iterator[tuple[Choice, dict[str, Range], dict[str, NDArray]]]:
         tried: list[dict[str, Range]] = []
-        effects: GridEffects | None = None
-        for ranges in candidates:
+        for ranges in chain((first,), rest):
             if ranges in tried:
                 continue
             tried.append(ranges)
-            effects = effects or GridEffects(fun, policy, params, ranges, measured, known)
             choice = effects.choice(ranges)
-            yield effects, choice, ranges, known
+            yield choice, ranges, known
             shifts = effects.corrections(choice) if correct else {}
             if shifts:
-                yield effects, choice, ranges, known | shifts
+                yield choice, ranges, known | shifts
 
-    for effects, choice, ranges, shifts in trials():
+    best, most = (first, known), -np.inf
+    for choice, ranges, shifts in trials():
         found = effects.quality(choice, shifts)
         if found.mean > most + CLEARLY:
             best, most = (ranges, shifts), found.mean
             if found.worst >= ENOUGH:
                 break
-    return *best, results.measured(fun, policy, params, *best, measured, layers=False).worst
+    return *best, reached if best[0] is first and best[1] is known else worst(*best)
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:

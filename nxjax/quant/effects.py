@@ -8,6 +8,7 @@ presets.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, final
 
@@ -43,6 +44,8 @@ from nxjax.transforms.jit import jit
 
 # A layer and a value that it reads or makes.
 Use = tuple[str, str]
+# So many rows are few, for a product.
+FEW: Final = 32
 # Step and ends, in steps, of a grid that every float lies on.
 FLOAT: Final = (2.0**-60, -(2.0**127), 2.0**127)
 
@@ -102,12 +105,11 @@ class GridEffects:
         self._call = PlannedCall(fun, batches[0], {}, params)
         self.plan = self._call.plan(policy, "quantize", True)
         self._holding = [s for s in self.plan.steps if isinstance(s, Inner)]
-        first = self.choice(ranges)
+        self._first = first = self.choice(ranges)
         self._places: dict[Use, int] = {use: i for i, use in enumerate(first.grids)}
         # A value that its reader takes as it was made needs no second rounding.
-        self._taken = (
-            set() if switched else {use for use, grid in first.grids.items() if first.made.get(use[1]) == grid}
-        )
+        whole = () if switched else first.grids.items()
+        self._taken = {use for use, grid in whole if first.made.get(use[1]) == grid}
         self._runs: dict[Any, Callable[..., Any]] = {}
 
     def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> Choice:
@@ -136,22 +138,44 @@ class GridEffects:
     ) -> list[Any]:
         """What the program gives for each batch."""
         rows = np.full((len(self._places), 3), FLOAT, np.float32)
-        steps = switched_steps(self.plan)
-        off = {layer_name(self.plan, s) for s, wide in zip(steps, floats or [False] * len(steps), strict=True) if wide}
+        off = self._off(floats or ())
         for use, grid in choice.grids.items():
             # What a call holds is off with it.
             if use in self._places and off.isdisjoint((use[0], use[0].split("/")[0])):
                 low, high = grid.limits
                 rows[self._places[use]] = grid.scale, low - grid.zero_point, high - grid.zero_point
         held = [layer_name(self.plan, s) in off | choice.wider for s in self._holding]
-        named = choice.made if self._holding else {}
-        key = tuple(choice.inside.items()), tuple(named.items())
-        run = self._runs.get(key)
-        if run is None:
-            bound: Callable[..., Any] = functools.partial(self._program, choice.inside, named)
-            run = self._runs[key] = jit(bound)
-        shifts = {k: np.asarray(corrections.get(k, np.zeros(n)), np.float32) for k, n in choice.products.items()}
-        return [run(rows, np.asarray(held, np.bool_), np.float32(correcting), shifts, *args) for args in batches]
+        run = self._run_for(choice)
+        products = self._first.products
+        corrected = np.asarray([correcting and k in choice.products for k in products], np.float32)
+        shifts = {k: np.asarray(corrections.get(k, np.zeros(n)), np.float32) for k, n in products.items()}
+        return [run(rows, np.asarray(held, np.bool_), corrected, shifts, *args) for args in batches]
+
+    def _off(self, floats: Sequence[bool]) -> set[str]:
+        """The layers that are float, and those that only move what these make."""
+        steps = switched_steps(self.plan)
+        off = {step for step, wide in zip(steps, floats, strict=bool(floats)) if wide}
+        rounding, made = set(steps), set[Var]()
+        for step in self.plan.steps:
+            read = step.activations if isinstance(step, FusedGroup) else ()
+            if step in off or (step not in rounding and not made.isdisjoint(a for a in read if isinstance(a, Var))):
+                off.add(step)
+                made.update([step.output] if isinstance(step, FusedGroup) else ())
+        return {layer_name(self.plan, step) for step in off}
+
+    def _run_for(self, choice: Choice) -> Callable[..., Any]:
+        """The program, which holds the grids in loops and branches and of what these are given."""
+        if not self._holding:
+            inside, named = dict[str, Range](), dict[str, Grid]()
+        else:
+            inside = {site: choice.inside.get(site, span) for site, span in self._first.inside.items()}
+            same = lambda name, grid: (found := choice.made.get(name)) is not None and found.dtype == grid.dtype
+            named = {k: choice.made[k] if same(k, grid) else grid for k, grid in self._first.made.items()}
+        key = tuple(inside.items()), tuple(named.items())
+        if key not in self._runs:
+            bound: Callable[..., Any] = functools.partial(self._program, inside, named)
+            self._runs[key] = jit(bound)
+        return self._runs[key]
 
     def _program(
         self,
@@ -167,16 +191,22 @@ class GridEffects:
         plan = call.plan(self.policy, "quantize", True)
         exact = StatisticsTrace(plan, Ranges())
         ends = exact.run(call.values)
-        given = _Given(self._places, self._taken, named, self.switched, rows, held, correcting, shifts)
+        products = {
+            k: slice_(correcting, start_indices=(i,), limit_indices=(i + 1,))
+            for i, k in enumerate(self._first.products)
+        }
+        given = _Given(self._places, self._taken, named, self.switched, rows, held, products, shifts)
         walk = _Rounded(exact, Quantizer(plan, inside, call.stored(plan), corrections=self.known), given)
         made = results.powers(zip(ends, walk.run(call.values), strict=True))
-        return made, results.powers((exact.env[v], walk.env[v]) for v in results.group_values(plan)), walk.found
+        values = () if self.switched else results.group_values(plan)
+        return made, results.powers((exact.env[v], walk.env[v]) for v in values), walk.found
 
     def quality(self, choice: Choice, corrections: Corrections) -> Quality:
-        """The noise of results and layers."""
+        """The noise of results, and of layers where none is switched."""
         found = self._measured(choice, corrections, None, False, self.batches)
         ends, inner = (results.summed([each[i] for each in found]) for i in (0, 1))
-        noise = dict(zip(results.group_values(self.plan), (results.sqnr(*pair) for pair in inner), strict=True))
+        values = () if self.switched else results.group_values(self.plan)
+        noise = dict(zip(values, (results.sqnr(*pair) for pair in inner), strict=True))
         return Quality([results.sqnr(*pair) for pair in ends], list(results.noisy_layers(self.plan, noise)))
 
     def noise(
@@ -268,7 +298,7 @@ class _Given(NamedTuple):
     switched: bool
     rows: Array
     held: Array
-    correcting: Array
+    correcting: Mapping[str, Array]
     shifts: Mapping[str, Array]
 
     def row(self, use: Use) -> tuple[Array, Array, Array] | None:
@@ -328,16 +358,19 @@ class _Rounded(Quantizer):
         w = group.folded_weights(self)
         rounded = group.stored_values(self, w)
         x = self.value(group.activations[0])
-        row = (
-            self.given.row((layer, _value_name(self.plan, group.activations[0]) or "")) if self.given.switched else None
-        )
-        if row is not None:
-            rounded = select_n(gt(_spread(row[0], w), like(w, FLOAT[0])), w, rounded)
+        row = self.given.row((layer, _value_name(self.plan, group.activations[0]) or ""))
         self.found[layer] = mean, _ = group.mean_error(x, rounded, self.exact, w)
         given = self.given.shifts.get(layer)
         if given is not None:
-            self.corrections[layer] = sub(given, mul(mean, _spread(self.given.correcting, mean)))
-        return group.in_float(self, x, rounded)
+            self.corrections[layer] = sub(given, mul(mean, _spread(self.given.correcting[layer], mean)))
+        if row is None or not self.given.switched:
+            return group.in_float(self, x, rounded)
+        on = lambda x: gt(_spread(row[0], x), like(x, FLOAT[0]))
+        if group.output.type.size > FEW * math.prod(group.bias_shape):
+            return group.in_float(self, x, select_n(on(w), w, rounded))
+        # Where few rows meet many weights, two products cost less than a choice of weights.
+        y, z = group.in_float(self, x, w), group.in_float(self, x, rounded)
+        return select_n(on(y), y, z)
 
     def inner(self, step: Inner) -> None:
         e = step.equation

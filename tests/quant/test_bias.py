@@ -9,6 +9,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.quant import bias
+from nxjax.quant.effects import GridEffects
 
 RNG = np.random.default_rng(0)
 COARSE = nx.quant.Scheme(weights="int4", per_channel=False)
@@ -47,7 +48,8 @@ def test_results_are_better_on_other_data():
 
 def test_a_correction_is_what_the_mean_is_off_by():
     q = nx.quantize(net, COARSE, calibrate=DATA, bias_correction=False, error_feedback=False)
-    found = bias.corrections(net, q.policy, None, q.ranges, DATA)["conv_general_dilated_0"]
+    effects = GridEffects(net, q.policy, None, q.ranges, DATA)
+    found = effects.corrections(effects.choice(q.ranges))["conv_general_dilated_0"]
     assert found.shape == (8,) and found.dtype == np.float32
     f = lambda p, x: conv(x, p["c"]) + p["b"]
     grids = {k: v for k, v in q.ranges.items() if k.startswith("in_")}

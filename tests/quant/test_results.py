@@ -52,3 +52,11 @@ def test_a_value_that_is_always_0_is_told():
 
 def test_decibels():
     assert results.sqnr(10.0, 1.0) == 10.0 and results.sqnr(1.0, 0.0) == np.inf
+
+
+def test_half_of_what_is_compared_are_the_results():
+    """However many layers there are: a few dB in all of them are not worth many in the result."""
+    layers = [results.Layer(str(i), None, 20.0, 21.0, False) for i in range(50)]
+    better = [layer._replace(after=22.0) for layer in layers]
+    assert results.Quality([15.0], layers).mean > results.Quality([11.0], better).mean
+    assert results.Quality([15.0], better).mean > results.Quality([15.0], layers).mean
