@@ -430,7 +430,7 @@ INNER: dict[str, str] = {
     "a program that does not use it starts without it": """
         __init__*4 __main__*7 backends/cpu/first_run backends/cpu/functions backends/cpu/memory
         backends/cpu/native/runtime backends/cpu/stored backends/dispatch checkpoints/processes*2
-        checkpoints/restoring*2 commands/info debug/progress debug/sharding_text deploy/loading
+        checkpoints/restoring*2 commands/info debug/progress debug/sharding_text deploy/loading deploy/plan_loading*2
         distributed/joining*5 distributed/preemption export/body*4 export/exported*3 export/lowering*2
         generation/genai*3 interop/alias interop/jax*4 stablehlo/function lax/sharding lower/cpu/lower
         lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation numpy/elementwise numpy/methods*7

@@ -22,6 +22,7 @@ from nxjax.deploy.trace import NDArray, stored_inputs
 from nxjax.errors import InvalidFileError, LoweringError, NxError
 from nxjax.files import safe_io
 from nxjax.lower.npu.graph import NpuGraph, Tensor
+from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.placement import placed
 from nxjax.lower.placement import Placement
 from nxjax.ops.quant_grid import Grid
@@ -200,8 +201,6 @@ class _Plan:
         return run
 
     def _chip(self, number: int, name: str, files: dict[str, bytes], row: dict[str, Any]) -> Run:
-        from nxjax.lower.npu.interpret import interpret
-
         graph = self.graph(name, files[name], self.path.parent)
         self.rows += [placed(n, "host", f"part {number}, for {row['on']}", decided_by="table") for n in graph.nodes]
         return lambda values: _real(graph.outputs, interpret(graph, stored_inputs(graph.inputs, values)))

@@ -323,11 +323,12 @@ class OnnxReader:
 
         ``types`` are those of its inputs, which files may leave out.
         """
+        inputs = [v.name for v in body.input]
+        if types:
+            body = self._typed(body, names, types)
         inner = OnnxReader(self.model, self.rules, body)
         inner.constants, inner.types = self.constants | inner.constants, self.types | inner.types
-        inputs: list[Tensor] = []
-        for name in names:
-            inputs.append(inner.given(name, self.shape(name), self.dtype(name)))
+        tensors = [inner.given(name, self.shape(name), self.dtype(name)) for name in names]
         # What is known here is known there.
         inner.views.update((name, v) for name, v in self.views.items() if v.tensor.constant)
         for n in self.nodes:
@@ -335,11 +336,31 @@ class OnnxReader:
                 inner.nodes += [m for m in self.nodes if n.inputs[0] in m.outputs] + [n]
         inner.weights.update(self.weights)
         inner.views.update((name, v) for name, v in self.views.items() if v.tensor in self.weights)
-        inputs += [inner.given(v.name, *kind) for v, kind in zip(body.input, types, strict=True)]
-        graph = inner._whole(inputs)
+        tensors += [inner.given(name, *kind) for name, kind in zip(inputs, types, strict=True)]
+        graph = inner._whole(tensors)
         if any(t.grid is not None for t in graph.outputs):
             raise LoweringError("onnx: a graph within another that gives stored integers", got=body.name)
         return live(graph)
+
+    def _typed(self, body: Any, names: Sequence[str], types: Sequence[tuple[Shape, DType]]) -> Any:
+        """A graph with the types of all its values: what a loop carries has no shape for ONNX, which may change."""
+        helper, graph = self.onnx.helper, self.onnx.GraphProto()
+        graph.CopyFrom(body)
+        del graph.input[:]
+        kinds = [(v.name, *kind) for v, kind in zip(body.input, types, strict=True)]
+        made = {name for n in body.node for name in n.output} | {v.name for v in (*body.input, *body.initializer)}
+        around = dict.fromkeys(x for n in body.node for x in (*n.input, *captured(n)) if x and x not in made)
+        for name in {**dict.fromkeys(names), **around}:
+            if name in self.constants:
+                graph.initializer.append(self.onnx.numpy_helper.from_array(self.constants[name], name))
+            else:
+                kinds.append((name, self.shape(name), self.dtype(name)))
+        for name, shape, dtype in kinds:
+            graph.input.append(
+                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
+            )
+        model = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
+        return self.onnx.shape_inference.infer_shapes(model, data_prop=True).graph
 
     def given(self, name: str, shape: Sequence[int], dtype: DType) -> Tensor:
         """An input on no grid."""

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.lower.npu.recurrent.algebra import EXP, LOGISTIC, RECIPROCAL, RELU, TANH, Algebra, NoForm, StepValue
-from nxjax.lower.passes.fold import FoldedValue, evaluated
-from nxjax.ops.fake_quantize import quantize_weight
+from nxjax.lower.passes.fold import KEPT, FoldedValue, evaluated
+from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType
@@ -38,8 +38,8 @@ def _held(x: Any) -> FoldedValue:
 def _equation(algebra: Algebra, e: Equation, xs: Sequence[Known]) -> Sequence[Known]:
     nothing = [None] * len(e.outputs)
     known = [x for x in xs if isinstance(x, FoldedValue)]
-    if len(known) == len(xs) and e.op is quantize_weight:
-        data = quantize_weight.eval(*(x.full for x in known), **e.params)
+    if len(known) == len(xs) and e.op.name in KEPT:
+        data: NDArray = e.op.eval(*(x.full for x in known), **e.params)
         return [FoldedValue(data, data.shape)]
     if len(known) == len(xs):
         return evaluated(e.op, known, e.params, [v.type for v in e.outputs]) or nothing

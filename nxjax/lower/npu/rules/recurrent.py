@@ -15,8 +15,8 @@ from nxjax.lower.npu.ops import OPS
 from nxjax.lower.npu.ops.recurrent import NpuRecurrent
 from nxjax.lower.npu.recurrent.cells import Cell, Gate
 from nxjax.lower.npu.recurrent.loops import LoopLayers, layers_of
+from nxjax.lower.passes.fold import KEPT
 from nxjax.ops.base import NDArray
-from nxjax.ops.fake_quantize import quantize_weight
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
@@ -67,7 +67,7 @@ def _stored(loop: LoopParams, consts: Values) -> list[tuple[DType, int]]:
     """
     found: dict[tuple[DType, int], None] = {}
     for e in loop.body.equations:
-        if e.op is quantize_weight and e.params["dtype"] in (dtypes.int4, dtypes.int8):
+        if e.op.name in KEPT and e.params["dtype"] in (dtypes.int4, dtypes.int8):
             w, scale = (a.type for a in e.inputs)
             found[e.params["dtype"], max(w.size // max(scale.size, 1), 1)] = None
     for x in consts:

@@ -174,7 +174,10 @@ def split(a):
 
 
 def blockwise(a):
-    return a["data"].astype(np.float64) * np.asarray(a["scale"], np.float64)
+    scale = np.asarray(a["scale"], np.float64)
+    for axis, (n, k) in enumerate(zip(a["data"].shape, scale.shape, strict=True)):
+        scale = np.repeat(scale, n // k, axis)
+    return a["data"].astype(np.float64) * scale
 
 
 def of(f, *keys):

@@ -14,6 +14,8 @@ from nxjax.lower.npu.interpret import interpret
 from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.trace import dtypes
 from tests.lower.npu.formats.mil_meaning import run
+from tests.lower.npu.lowering import graph_of
+from tests.lower.npu.test_blocks import LAYERS, quantized
 from tests.vendors.single import OPS, single
 
 F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
@@ -170,6 +172,19 @@ def test_weight_only_forms():
     only = NpuGraph("g", [x], [y], [Node("fully_connected", (x, w, None), (y,), {"activation": None})])
     args = [normal(0, 2, 4)]
     np.testing.assert_allclose(results(only, args)[0], args[0] @ w.grid.dequantize(w.data).T, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["bias", "odd groups", "convolution", "transposed convolution", "rows looked up"])
+def test_weights_in_blocks_are_one_constant(name):
+    f, x = quantized(name)
+    graph = graph_of(f, x)
+    package = author(graph)
+    (kind,) = {o.type for o in read(package.files).operations if o.type.startswith("constexpr")}
+    assert kind == "constexpr_blockwise_shift_scale" and read(package.files).version == "CoreML8"
+    # Each constant is there once, in four bits and a scale of two bytes for a block.
+    weights = read(package.files).weights
+    assert sum(v for k, v in weights.items() if k.endswith(("data", "scale"))) <= 0.7 * LAYERS[name][0][0].size
+    np.testing.assert_allclose(results(graph, [x])[0], f(x), rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("op", ["conv_2d", "depthwise_conv_2d", "fully_connected"])

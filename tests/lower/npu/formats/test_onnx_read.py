@@ -1,6 +1,7 @@
 """ONNX files read back: the same meaning as the graph that was written; damaged and hostile bytes are refused."""
 
 import contextlib
+import itertools
 
 import numpy as np
 import onnx
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from nxjax.deploy import load
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.npu.formats.onnx_build import OnnxOptions
 from nxjax.lower.npu.formats.onnx_read import read
@@ -190,7 +192,84 @@ def test_what_graphs_cannot_say_is_refused_by_name():
     refused([node("Elu", ["x"], ["y"], "e", alpha=2.0)], match="alpha")
     refused([node("Clip", ["x", "", "x"], ["y"], "c")], x=(), y=(), match="computed limits")
     then = helper.make_graph([node("Relu", ["x"], ["t"])], "then", [], [value("t", None)])
-    refused([node("If", ["x"], ["y"], then_branch=then, else_branch=then)], match="If")
+    refused([node("Relu", ["x"], ["y"], "r", body=then)], match="holds no graph")
+
+
+def looped(turns, going, body, carried=1):
+    """A loop that begins with ``x``."""
+    made = [value(name, (2, 3)) for name in ("y", "other")[:carried]]
+    inputs = [value("x", (2, 3)), value("n", (), TensorProto.INT64), value("c", (), TensorProto.BOOL)]
+    loop = helper.make_node("Loop", [turns, going, *["x"] * carried], [v.name for v in made], "l", body=body)
+    return model([loop], inputs, made).SerializeToString()
+
+
+@pytest.mark.parametrize(("turns", "going"), [("n", ""), ("n", "c"), ("", "c")])
+def test_loops_are_read(turns, going):
+    ort = pytest.importorskip("onnxruntime")
+    node = helper.make_node
+    ends = [value("i", (), TensorProto.INT64), value("on", None, TensorProto.BOOL), value("h", None)]
+    nodes = [
+        node("Add", ["h", "x"], ["sum"]), node("Cast", ["i"], ["step"], to=1), node("Add", ["sum", "step"], ["next"]),
+        node("ReduceSum", ["next"], ["total"], keepdims=0), node("Less", ["total", "limit"], ["again"]),
+    ]  # fmt: skip
+    limit = onnx.numpy_helper.from_array(np.float32(40), "limit")
+    outs = [value("again", (), TensorProto.BOOL), value("next", (2, 3))]
+    data = looped(turns, going, helper.make_graph(nodes, "body", ends, outs, [limit]))
+    graph, session = read(data), ort.InferenceSession(data)
+    assert [n.op for n in graph.nodes if n.op != "cast"] == ["while"]
+    for n, c in itertools.product((0, 3, 9), (True, False)):
+        args = np.full((2, 3), 0.5, np.float32), np.asarray(n), np.asarray(c)
+        named = {v.name: x for v, x in zip(session.get_inputs(), args, strict=True)}
+        np.testing.assert_allclose(interpret(graph, args)[0], session.run(None, named)[0], rtol=1e-6)
+
+
+def test_choices_are_read_within_choices():
+    node = helper.make_node
+    branch = lambda op, name: helper.make_graph([node(op, ["x"], [name])], name, [], [value(name, (2,))])
+    inner = node("If", ["d"], ["z"], "i", then_branch=branch("Neg", "a"), else_branch=branch("Abs", "b"))
+    outer = helper.make_graph([inner], "outer", [], [value("z", (2,))])
+    choice = node("If", ["c"], ["y"], "o", then_branch=outer, else_branch=branch("Exp", "e"))
+    inputs = [value("x", (2,)), *(value(name, (), TensorProto.BOOL) for name in "cd")]
+    graph = read(model([choice], inputs, [value("y", (2,))]).SerializeToString())
+    x = np.float32([-1, 2])
+    for c, d, want in ((0, 0, np.exp(x)), (1, 0, np.abs(x)), (1, 1, -x)):
+        np.testing.assert_allclose(interpret(graph, [x, np.bool_(c), np.bool_(d)])[0], want, rtol=1e-6)
+
+
+def test_loops_that_collect_are_refused():
+    node = helper.make_node
+    ends = [value("i", (), TensorProto.INT64), value("on", (), TensorProto.BOOL), value("h", (2, 3))]
+    body = helper.make_graph(
+        [node("Identity", ["on"], ["again"]), node("Neg", ["h"], ["next"]), node("Abs", ["h"], ["row"])], "body", ends,
+        [value("again", (), TensorProto.BOOL), value("next", (2, 3)), value("row", (2, 3))],
+    )  # fmt: skip
+    loop = node("Loop", ["n", "", "x"], ["y", "rows"], "l", body=body)
+    inputs = [value("x", (2, 3)), value("n", (), TensorProto.INT64)]
+    data = model([loop], inputs, [value("y", (2, 3)), value("rows", ("r", 2, 3))]).SerializeToString()
+    with pytest.raises(LoweringError, match="collects a result of every step"):
+        read(data)
+
+
+@pytest.mark.parametrize("kind", ["LSTM", "GRU", "RNN"])
+@pytest.mark.parametrize("target", [None, "openvino-cpu"])
+def test_layers_of_two_directions_are_read(kind, target):
+    ort = pytest.importorskip("onnxruntime")
+    pytest.importorskip("openvino")
+    rng, gates = np.random.default_rng(0), {"LSTM": 4, "GRU": 3, "RNN": 1}[kind]
+    draw = lambda *shape: rng.normal(size=shape).astype(np.float32)
+    shapes = {"w": (2, gates * 4, 3), "r": (2, gates * 4, 4), "b": (2, 2 * gates * 4)}
+    stored = [onnx.numpy_helper.from_array(draw(*shape), name) for name, shape in shapes.items()]
+    states, ends = (["h", "c"], ["yh", "yc"]) if kind == "LSTM" else (["h"], ["yh"])
+    node = helper.make_node(
+        kind, ["x", "w", "r", "b", "", *states], ["y", *ends], "n", hidden_size=4, direction="bidirectional"
+    )
+    inputs = [value("x", (5, 2, 3)), *(value(name, (2, 2, 4)) for name in states)]
+    outputs = [value("y", (5, 2, 2, 4)), *(value(name, (2, 2, 4)) for name in ends)]
+    data = model([node], inputs, outputs, stored).SerializeToString()
+    args = [draw(5, 2, 3), *(draw(2, 2, 4) for _ in states)]
+    wanted = ort.InferenceSession(data).run(None, dict(zip(["x", *states], args, strict=True)))
+    for got, want in zip(load(data, target=target).run(*args), wanted, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
 
 
 def test_constants_smaller_than_they_say_are_refused():

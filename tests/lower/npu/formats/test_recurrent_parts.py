@@ -95,6 +95,37 @@ def test_a_first_step_on_constants_with_stored_weights(target, policy):
     np.testing.assert_allclose(leaves(made.run(X))[0], f(X), rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("target", RUNTIMES)
+@pytest.mark.parametrize("policy", ["int8-weights", "int4-weights"])
+def test_layers_store_weights_of_few_bits(target, policy):
+    pytest.importorskip(RUNTIMES[target])
+    w, u = (np.random.default_rng(i).normal(size=(64, 256)).astype(np.float32) / 8 for i in (1, 2))
+    x = np.random.default_rng(3).normal(size=(5, 2, 64)).astype(np.float32)
+    f = lambda x: nx.lax.scan(lambda c, row: lstm_step(row @ w + c[0] @ u, c[1]), (np.zeros((2, 64), np.float32),) * 2, x)
+    q = nx.quantize(f, policy)
+    made = nx.compile(q, target=target)(x)
+    assert [row.op for row in made.report.rows if row.op not in ("dequantize", "reshape")] == ["lstm"]
+    for got, want in zip(leaves(made.run(x)), leaves(q(x)), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    size = lambda artifact: sum(map(len, artifact.files.values()))
+    assert size(made) < 0.45 * size(nx.compile(f, target=target)(x))
+    if target != "openvino-cpu":
+        for got, want in zip(leaves(nx.deploy.load(made.bytes).run(x)), leaves(q(x)), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+def lstm_step(z, c):
+    i, f, g, o = nx.numpy.split(z, 4, -1)
+    c = nx.nn.sigmoid(f) * c + nx.nn.sigmoid(i) * nx.numpy.tanh(g)
+    h = nx.nn.sigmoid(o) * nx.numpy.tanh(c)
+    return (h, c), h
+
+
+def test_products_that_round_their_operands_stay_steps():
+    made = nx.compile(nx.quantize(lambda x: joined(x)[1], "dynamic-int8"), target="onnx", verify=False)(X)
+    assert "lstm" not in {row.op for row in made.report.rows}
+
+
 def test_onnx_names_its_operator_and_leaves_out_states_of_zeros():
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")

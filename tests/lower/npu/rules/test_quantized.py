@@ -459,10 +459,10 @@ def test_weights_alone(dtype):
     assert (stored.shape, stored.grid.axis) == ((5, 3, 3, 4), 0)
 
 
-def test_scales_in_blocks_become_floats():
+def test_scales_in_blocks_are_those_of_rows():
     w = normal(8, 5)
     f = lambda x: x @ quantize_weight(jnp.asarray(w), jnp.full((2, 1), 0.02), dtype=dtypes.int8)
-    assert ops(same(f, normal(3, 8))) == ["fully_connected"]
+    assert ops(same(f, normal(3, 8))) == ["dequantize", "reshape", "fully_connected"]
 
 
 def test_computed_weights_are_rounded_in_floats():
