@@ -104,6 +104,7 @@ class GridEffects:
         self.batches, self.known, self.switched = batches, dict(known or {}), switched
         self._call = PlannedCall(fun, batches[0], {}, params)
         self.plan = self._call.plan(policy, "quantize", True)
+        self._steps = switched_steps(self.plan)
         self._holding = [s for s in self.plan.steps if isinstance(s, Inner)]
         self._first = first = self.choice(ranges)
         self._places: dict[Use, int] = {use: i for i, use in enumerate(first.grids)}
@@ -153,9 +154,10 @@ class GridEffects:
 
     def _off(self, floats: Sequence[bool]) -> set[str]:
         """The layers that are float, and those that only move what these make."""
-        steps = switched_steps(self.plan)
-        off = {step for step, wide in zip(steps, floats, strict=bool(floats)) if wide}
-        rounding, made = set(steps), set[Var]()
+        if not floats:
+            return set()
+        off = {step for step, wide in zip(self._steps, floats, strict=True) if wide}
+        rounding, made = set(self._steps), set[Var]()
         for step in self.plan.steps:
             read = step.activations if isinstance(step, FusedGroup) else ()
             if step in off or (step not in rounding and not made.isdisjoint(a for a in read if isinstance(a, Var))):
@@ -332,17 +334,19 @@ class _Rounded(Quantizer):
         for v, x in group.prepare(self).items():
             self.define(v, x)
         before = {a: self.env[a] for a in group.activations if isinstance(a, Var)}
-        for a in before:
-            use = layer, _value_name(self.plan, a) or ""
-            if use not in self.given.taken:
-                self.env[a] = self._on(self.env[a], use)
+        uses = {a: (layer, _value_name(self.plan, a) or "") for a in before}
+        rounded = {a for a, use in uses.items() if use not in self.given.taken}
+        # What only moves values is rounded once it is moved: of a large table it may take a few rows.
+        keeps = isinstance(group, GridKeeping)
+        if not keeps:
+            self.env.update((a, self._on(self.env[a], uses[a])) for a in rounded)
         if isinstance(group, Weighted):
             self.env[group.output] = self._product(group, layer)
         else:
             for e in group.equations:
                 self.plain(e)
         self.env.update(before)
-        if not isinstance(group, GridKeeping):
+        if rounded or not keeps:
             self.env[group.output] = self._on(self.env[group.output], (layer, self.plan.names[group.output]))
 
     def _on(self, x: Array, use: Use) -> Array:
