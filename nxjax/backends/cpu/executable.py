@@ -12,12 +12,13 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native.tape import Tape, time_of
+from nxjax.backends.cpu.prepared import Origins, shared
 from nxjax.backends.cpu.running import TapeExecutable
 from nxjax.config import current_settings
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
-from nxjax.lower.cpu.held import Parts
+from nxjax.lower.cpu.held import Parts, origins
 from nxjax.lower.cpu.tape import CallStep, CpuProgram, HostStep, walk
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
@@ -56,7 +57,7 @@ class CpuExecutable(TapeExecutable):
         self._part = part
         self._shown = shown or program
         # For numbers of held arguments: what prepares them, what runs then, and which of them that still takes.
-        self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...]] | None] = {}
+        self._parted: dict[int, tuple[CpuExecutable, CpuExecutable, tuple[int, ...], Origins] | None] = {}
         super().__init__(len(program.inputs), program.out_types, program.arena)
         self._quick = hurry and _is_short(program) and not engine(self._isa).has(c.kernel for c in program.calls())
         self._record = record or (lambda tape, quick: None)
@@ -108,12 +109,13 @@ class CpuExecutable(TapeExecutable):
                     CpuExecutable(parts.preparation, target=self._isa),
                     CpuExecutable(parts.main, shown=parts, target=self._isa),
                     parts.kept,
+                    origins(parts.preparation),
                 )
         found = self._parted[count]
         if found is None:
             return None
-        preparation, main, kept = found
-        return main, [*(held[i] for i in kept), *preparation(held)]
+        preparation, main, kept, made_of = found
+        return main, [*(held[i] for i in kept), *shared(preparation, made_of, held)]
 
     @property
     def is_native(self) -> bool:

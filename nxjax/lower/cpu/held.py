@@ -8,6 +8,7 @@ whatever serves the main program best (`Builder.is_held`), since its cost before
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
@@ -19,7 +20,7 @@ from nxjax.lower.cpu.analysis import cost_of
 from nxjax.lower.cpu.invariant import without_repetition
 from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.memory_uses import replace
-from nxjax.lower.cpu.tape import Buffer, CpuProgram, HostStep, Ref, TapeStep, walk
+from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, HostStep, Ref, TapeStep, walk
 from nxjax.lower.cpu.verify import argument, trace, verify
 from nxjax.lower.cpu.verify_steps import TapeMeaning
 from nxjax.trace import dtypes
@@ -188,3 +189,51 @@ def _program(
         replace(step, lambda ref: Ref(of(ref.buffer), ref.offset, ref.moves))
     results = [of(b) for b in outputs]
     return CpuProgram(tuple(in_types), tuple(out_types), [of(b) for b in inputs], results, used, steps)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a prepared buffer is made of.
+
+    Attributes:
+        digest: of the kernels, their places and the constants. Two buffers of one digest, made of the same arrays, have
+            the same bytes, whatever programs they are for.
+        inputs: which held inputs it is made of, in the digest's order.
+    """
+
+    digest: str
+    inputs: tuple[int, ...]
+
+
+def origins(preparation: CpuProgram) -> tuple[Origin | None, ...]:
+    """What each result of a preparation is made of; None where that is not known."""
+    known: dict[Buffer, Origin | None] = {b: Origin("input", (i,)) for i, b in enumerate(preparation.inputs)}
+
+    def origin(b: Buffer) -> Origin | None:
+        if b not in known:
+            bytes_of = preparation.consts[b.index].tobytes() if b.kind == "const" else b""
+            known[b] = Origin(_digest(b.kind if bytes_of else "empty", b.nbytes, bytes_of), ())
+        return known[b]
+
+    for step in preparation.steps:
+        writes = step.writes()
+        found = [origin(r.buffer) for r in (*step.reads(), *writes)]
+        if not isinstance(step, (CallStep, CopyStep)) or any(x is None for x in found):
+            known |= dict.fromkeys(_writes(step))
+            continue
+        inputs = tuple(dict.fromkeys(i for x in found if x for i in x.inputs))
+        order = {r.buffer: i for i, r in reversed(list(enumerate((*step.reads(), *writes))))}
+        parts = [
+            (x.digest, [inputs.index(i) for i in x.inputs], r.offset, order[r.buffer])
+            for x, r in zip(found, (*step.reads(), *writes), strict=True)
+            if x
+        ]
+        does = (step.kernel.key, step.kernel.integers) if isinstance(step, CallStep) else step.nbytes
+        for b in dict.fromkeys(r.buffer for r in writes):
+            known[b] = Origin(_digest(does, parts, order[b]), inputs)
+    return tuple(map(origin, preparation.outputs))
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
