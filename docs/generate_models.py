@@ -64,8 +64,8 @@ pip install --no-deps rapidocr-onnxruntime silero-vad basic-pitch
 `benchmarks/models/pretrained.py` has a row for each network: its package and file, and data of which the answers are
 known. Nothing is downloaded at run time. Text is rendered with matplotlib's fonts, speech is synthesized by espeak-ng
 and notes from harmonics, and files of known types are this repository's own or made on the spot. The function comes
-from `nx.interop.from_onnx` or `from_tflite`, and the int8 one from `nx.quantize(f, "int8", calibrate=...)` without any
-adjustment, calibrated on other data than it is tested on.
+from `nx.interop.from_onnx` or `from_tflite`, and the int8 one from `nx.quantize(f, calibrate=...)` without any
+adjustment: layers that 8 bits spoil are in 16 bits or float. It is calibrated on other data than it is tested on.
 
 - *Error*: the largest difference of any float result from ONNX Runtime's or LiteRT's, relative to the largest of its
   call, over all calls. For files that hold integers: from LiteRT's reference kernels.
@@ -164,7 +164,7 @@ class Measured:
         data = [tuple(map(nx.array, network.real(xs))) for xs, _ in chosen]
         self.example = data[len(data) // 2]
         if not network.on_grids:
-            self.quantized = nx.quantize(self.function, "int8", calibrate=data, progress=False)
+            self.quantized = nx.quantize(self.function, calibrate=data, progress=False)
 
     def section(self) -> str:
         functions = self.quantized, self.function
