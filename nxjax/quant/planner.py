@@ -54,10 +54,12 @@ def named_policy(program: Program, weights: Sequence[bool], grids: Mapping[Var, 
 
 @final
 class _Planner:
-    def __init__(self, policy: Policy, why: str = "") -> None:
+    def __init__(self, policy: Policy, why: str = "", decides: bool = False) -> None:
         self.policy = policy
         # Why everything is left in float, if all is.
         self.why = why
+        # Whether what only chooses between values is.
+        self.decides = decides
 
     def plan(self, program: Program, weights: Sequence[bool], prefix: str) -> QuantPlan:
         program, names = self._prepared(program, weights, prefix)
@@ -67,8 +69,9 @@ class _Planner:
         wide = magnitudes(program, view)
         taken: set[Equation] = set()
         starts: dict[Equation, FusedGroup] = {}
+        choosing = _choosing(program) if self.decides else ()
         for e in program.equations:
-            if e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
+            if e in choosing or e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
                 continue
             group = self._group(plan, view, e, e in wide)
             if group is not None and not taken.intersection(group.equations):
@@ -119,9 +122,10 @@ class _Planner:
                 masks = _inner_weights(e, [view.is_weight(a) for a in e.inputs])
                 programs = list(e.programs())
                 within = [f"{name}/" if len(programs) == 1 else f"{name}/{k}/" for k in range(len(programs))]
-                # How often a loop runs is no matter of rounding.
-                decides = _Planner(in_float, _CONDITION) if len(programs) == 2 and e.op.name in LOOPS else self
-                makers = [decides, *[self] * (len(programs) - 1)]
+                makers = [self] * len(programs)
+                if e.op.name == "while":
+                    # How often a loop runs is no matter of rounding; under `vmap` the body asks again who goes on.
+                    makers = [_Planner(in_float, _CONDITION), _Planner(self.policy, self.why, True)]
                 rows = zip(makers, programs, masks, within, strict=True)
                 inner = tuple(make.plan(p, mask, w) for make, p, mask, w in rows)
                 plan.steps.append(Inner(e, inner))
@@ -148,6 +152,18 @@ def _alive(program: Program) -> Program:
             kept.append(needed(e, wanted) if derives(e) else e)
             wanted.update(a for a in kept[-1].inputs if isinstance(a, Var))
     return Program(program.inputs, kept[::-1], program.outputs, program.constvars, program.values, program.name)
+
+
+def _choosing(program: Program) -> set[Equation]:
+    """The equations on which nothing depends but which values are chosen."""
+    wanted = {a for a in program.outputs if isinstance(a, Var)}
+    found: set[Equation] = set()
+    for e in reversed(program.equations):
+        if e.effect or not wanted.isdisjoint(e.outputs):
+            wanted.update(a for a in e.inputs[e.op.name == "select_n" :] if isinstance(a, Var))
+        else:
+            found.add(e)
+    return found
 
 
 def _parted(program: Program) -> tuple[Program, list[Equation]]:

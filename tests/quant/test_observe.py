@@ -102,6 +102,12 @@ def test_a_loop_runs_as_often_as_it_does_in_float():
     assert {why for _, why in condition.left} == {"it decides how often a loop runs, which stays float"}
 
 
+def test_under_vmap_each_element_turns_as_often_as_it_does_in_float():
+    f = lambda p, x: lax.while_loop(lambda x: (x * x).sum() > 1e-3, lambda x: jnp.tanh(x @ p["w"]) / 2, x)
+    q = nx.quantize(nx.vmap(f, (None, 0)), "int8", calibrate=[(P, X)])
+    assert (np.square(q(P, X)).sum(1) <= 1e-3).all() and "qdot" in str(nx.make_jaxpr(q)(P, X))
+
+
 def histogram(f: Any, spans: dict[str, Any], *args: Any) -> dict[str, np.ndarray]:
     call = PlannedCall(f, args, {}, None)
     _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans, spans))
