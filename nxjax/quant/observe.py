@@ -170,11 +170,16 @@ class Histograms(Statistics):
 
 @final
 class StatisticsTrace(Walker):
-    """Computes in float and keeps statistics by site name."""
+    """Computes in float and keeps statistics by site name.
 
-    def __init__(self, plan: QuantPlan, recorder: Statistics) -> None:
+    Args:
+        beyond: whether elements that are done are computed too, for nothing: infinite and NaN are no values then.
+    """
+
+    def __init__(self, plan: QuantPlan, recorder: Statistics, beyond: bool = False) -> None:
         super().__init__(plan)
         self.recorder = recorder
+        self.beyond = beyond
         self.stats: dict[str, Stat] = {}
 
     def run(self, args: Sequence[Array]) -> list[Array]:
@@ -211,6 +216,8 @@ class StatisticsTrace(Walker):
             plan, recorder = self.plan, self.recorder
             if v in plan.partly:
                 return
+            if self.beyond:
+                x = select_n(is_finite(x), like(x, 0), x)
             if v in plan.bounds:
                 low, high = plan.bounds[v]
                 x = max(x, like(x, low)) if np.isfinite(low) else x
@@ -263,7 +270,7 @@ class StatisticsTrace(Walker):
             first = broadcast_in_dim(taken.argmax(), shape=which.shape, broadcast_dimensions=())
             rows = select_n(taken, first, iota(dtype=first.dtype, shape=which.shape, dimension=0))
             each = lambda x, rows=rows: x.reshape(which.size, *x.shape[len(shape) :])[rows].reshape(x.shape)
-            walk = StatisticsTrace(plan, self.recorder)
+            walk = StatisticsTrace(plan, self.recorder, self.beyond)
             walk.run([each(x) if x.shape[: len(shape)] == shape else x for x in xs])
             for site, stat in walk.stats.items():
                 pairs = zip(self.recorder.neutral(), stat, strict=True)
@@ -278,7 +285,7 @@ class StatisticsTrace(Walker):
 
         def carried(*xs: Array) -> Sequence[Array]:
             given, before = xs[: len(xs) - size], self._grouped(sites, xs[len(xs) - size :])
-            walk = StatisticsTrace(body, self.recorder)
+            walk = StatisticsTrace(body, self.recorder, beyond)
             y = walk.run(given)
             joined = [self.recorder.joined(before[s], walk.stats[s]) for s in sites]
             return [*y, *(part for stat in joined for part in stat)]
@@ -286,6 +293,8 @@ class StatisticsTrace(Walker):
         types = [x.type for x in start]
         loop: LoopParams = e.params["loop"]
         old = loop.condition
+        # As long as any element goes on, of a loop under `vmap`.
+        beyond = self.beyond or any(e.op is reduce_or for e in old.equations[-1:])
         kept = len(old.inputs)
         new_cond = stage(lambda *xs: old(*xs[:kept]), [*old.in_types, *types], old.name)
         new_body = stage(carried, [*loop.body.in_types, *types], body.program.name)
@@ -298,7 +307,7 @@ class StatisticsTrace(Walker):
         """The plan's program with the statistics of ``sites`` as last results."""
 
         def flat(*xs: Array) -> Sequence[Array]:
-            walk = StatisticsTrace(plan, self.recorder)
+            walk = StatisticsTrace(plan, self.recorder, self.beyond)
             y = walk.run(xs)
             return [*y, *(part for s in sites for part in walk.stats.get(s, self.recorder.neutral()))]
 

@@ -108,6 +108,14 @@ def test_under_vmap_each_element_turns_as_often_as_it_does_in_float():
     assert (np.square(q(P, X)).sum(1) <= 1e-3).all() and "qdot" in str(nx.make_jaxpr(q)(P, X))
 
 
+def test_under_vmap_what_is_computed_for_elements_that_are_done_has_no_part_in_ranges():
+    shrunk = lambda c: (c[0] - 1, jnp.tanh((c[1] / c[0]) @ P["w"]))
+    f = nx.vmap(lambda n, x: lax.while_loop(lambda c: c[0] > 0, shrunk, (n, x))[1])
+    n = np.array([1, 3, 2], np.float32)
+    q = nx.quantize(f, "int8", calibrate=[(n, X)])
+    np.testing.assert_allclose(q(n, X), f(n, X), atol=0.1)
+
+
 def histogram(f: Any, spans: dict[str, Any], *args: Any) -> dict[str, np.ndarray]:
     call = PlannedCall(f, args, {}, None)
     _, found = call.observed(call.plan(preset("int8"), "test"), Histograms(spans, spans))
