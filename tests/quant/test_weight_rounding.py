@@ -161,4 +161,3 @@ def test_files_have_the_groups(target: str):
     w, x = normal(64, 8), correlated(5)
     grouped = nx.compile(nx.quantize(lambda x: x @ w, FOUR, calibrate=[x]), target=target)(x)
     assert not any("groups" in note for note in grouped.notes) and grouped.deviation.sqnr > 80
-

@@ -356,9 +356,7 @@ class OnnxReader:
             else:
                 kinds.append((name, self.shape(name), self.dtype(name)))
         for name, shape, dtype in kinds:
-            graph.input.append(
-                helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape)
-            )
+            graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(dtype), shape))
         model = helper.make_model(graph, opset_imports=self.model.opset_import, ir_version=self.model.ir_version)
         return self.onnx.shape_inference.infer_shapes(model, data_prop=True).graph
 

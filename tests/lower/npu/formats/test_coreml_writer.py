@@ -15,7 +15,8 @@ from nxjax.ops.quant_grid import Grid, asymmetric
 from nxjax.trace import dtypes
 from tests.lower.npu.formats.mil_meaning import run
 from tests.lower.npu.lowering import graph_of
-from tests.lower.npu.test_blocks import LAYERS, quantized
+from tests.lower.npu.test_blocks import LAYERS
+from tests.lower.npu.test_blocks import quantized as in_blocks
 from tests.vendors.single import OPS, single
 
 F32, I8, I32 = np.dtype("float32"), np.dtype("int8"), np.dtype("int32")
@@ -176,7 +177,7 @@ def test_weight_only_forms():
 
 @pytest.mark.parametrize("name", ["bias", "odd groups", "convolution", "transposed convolution", "rows looked up"])
 def test_weights_in_blocks_are_one_constant(name):
-    f, x = quantized(name)
+    f, x = in_blocks(name)
     graph = graph_of(f, x)
     package = author(graph)
     (kind,) = {o.type for o in read(package.files).operations if o.type.startswith("constexpr")}

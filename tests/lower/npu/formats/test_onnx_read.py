@@ -207,7 +207,7 @@ def looped(turns, going, body, carried=1):
 def test_loops_are_read(turns, going):
     ort = pytest.importorskip("onnxruntime")
     node = helper.make_node
-    ends = [value("i", (), TensorProto.INT64), value("on", None, TensorProto.BOOL), value("h", None)]
+    ends = [value("i", (), TensorProto.INT64), value("on", (), TensorProto.BOOL), value("h", None)]
     nodes = [
         node("Add", ["h", "x"], ["sum"]), node("Cast", ["i"], ["step"], to=1), node("Add", ["sum", "step"], ["next"]),
         node("ReduceSum", ["next"], ["total"], keepdims=0), node("Less", ["total", "limit"], ["again"]),

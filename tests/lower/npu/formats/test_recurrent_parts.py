@@ -101,7 +101,9 @@ def test_layers_store_weights_of_few_bits(target, policy):
     pytest.importorskip(RUNTIMES[target])
     w, u = (np.random.default_rng(i).normal(size=(64, 256)).astype(np.float32) / 8 for i in (1, 2))
     x = np.random.default_rng(3).normal(size=(5, 2, 64)).astype(np.float32)
-    f = lambda x: nx.lax.scan(lambda c, row: lstm_step(row @ w + c[0] @ u, c[1]), (np.zeros((2, 64), np.float32),) * 2, x)
+    f = lambda x: nx.lax.scan(
+        lambda c, row: lstm_step(row @ w + c[0] @ u, c[1]), (np.zeros((2, 64), np.float32),) * 2, x
+    )
     q = nx.quantize(f, policy)
     made = nx.compile(q, target=target)(x)
     assert [row.op for row in made.report.rows if row.op not in ("dequantize", "reshape")] == ["lstm"]
