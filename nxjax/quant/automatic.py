@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, described
 from nxjax.quant import calibration, results
 from nxjax.quant.calibration import Calibrated, arguments
 from nxjax.quant.effects import Choice, GridEffects, layer_name, switched_steps
@@ -104,6 +104,13 @@ def policy_for(
     """
     if not data:
         raise ParameterError('quantize: "auto" needs data', expected="calibrate=, an iterable of argument tuples")
+    if metric is not None and not callable(metric):
+        raise ParameterError(
+            "quantize: metric", got=described(metric), expected="a function of a function: f -> number"
+        )
+    lost = 0.0 if budget is None else _number(budget)
+    if lost is None or np.isnan(lost):
+        raise ParameterError("quantize: budget", got=budget, expected="a number: how much of the metric may be lost")
     held = [arguments(batch) for batch in data[1::HELD]] if len(data) >= HELD else []
     used = [batch for i, batch in enumerate(data) if not held or i % HELD != 1]
     base = Layered(preset("int8"), {})
@@ -116,13 +123,22 @@ def policy_for(
         return search.told(ENOUGH if budget is None else budget)
 
     def asked(f: Callable[..., Any]) -> float:
-        found = float(metric(f))
-        if np.isnan(found):
-            raise ParameterError("quantize: the metric of a function", got="NaN", expected="a number, larger is better")
+        answer = metric(f)
+        found = _number(answer)
+        if found is None or np.isnan(found):
+            got = "NaN" if found is not None else described(answer)
+            raise ParameterError("quantize: the metric of a function", got=got, expected="a number, larger is better")
         return found
 
     wanted = asked(fun) - (POINTS if budget is None else budget)
     return search.best(wanted, lambda choice: asked(make(choice)))
+
+
+def _number(x: Any) -> float | None:
+    try:
+        return float(x)
+    except (TypeError, ValueError):
+        return None
 
 
 def widened(

@@ -115,7 +115,8 @@ def run(
     origins: dict[str, int] = {}
     elements: dict[str, int] = {}
     coarse: set[str] = set()
-    recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements, coarse)
+    constant: set[str] = set()
+    recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements, coarse, constant)
     room = KEPT
     pending: list[tuple[Any, Any]] = []
     for batch in shown(iterable(data), "calibrating", progress):
@@ -137,7 +138,8 @@ def run(
         )
     policy, batches = _taken(policy, batches, sources)
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
-    results.check_ranges(whole, sources)
+    # What no data reach, such as a bias of zeros, is exact on its grid.
+    results.check_ranges({site: span for site, span in whole.items() if site not in constant or any(span)}, sources)
     cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest} if chosen.histogram else set[str]()
 
     def candidates() -> Iterator[dict[str, Range]]:
@@ -236,9 +238,11 @@ def _compiled(
     origins: dict[str, int],
     elements: dict[str, int],
     coarse: set[str],
+    constant: set[str],
 ) -> Callable[..., Any]:
     """What records; tracing it also puts the lines that make the values into ``sources``, what these are computed from
-    into ``origins``, their numbers of elements into ``elements``, and products with weights of 4 bits into ``coarse``.
+    into ``origins``, their numbers of elements into ``elements``, products with weights of 4 bits into ``coarse``, and
+    the values that are computed from weights and constants alone into ``constant``.
     """
 
     def stats(*args: Any) -> Any:
@@ -246,9 +250,12 @@ def _compiled(
         plan = call.plan(policy, "quantize")
         sources.update(plan.sources())
         check_origins(plan, origins)
-        origins.update(plan.origins())
+        read = plan.origins()
+        origins.update(read)
         elements.update(plan.elements())
         coarse.update(weight_rounding.products(plan))
+        data = sum(1 << i for i, weight in enumerate(call.weights) if not weight)
+        constant.update(site for site in plan.sites.values() if not read[site] & data)
         return call.observed(plan, recorder)[1]
 
     return jit(stats)
@@ -299,20 +306,12 @@ def _collect(
         if not np.isfinite(span).all():
             raise ParameterError(
                 f"quantize: the range of {site} is not finite",
-                got=f"{span} in batch {number}{_not_finite(args)}",
+                got=f"{span} in batch {number}{results.not_finite(args)}",
                 expected="finite values in calibration",
                 fix="look for infinities or NaN in the data and the weights, or for a mask of -inf (use a large one)",
                 source=sources.get(site),
             )
         seen.append(span)
-
-
-def _not_finite(args: Any) -> str:
-    """Which leaves of a batch are not finite, as a part of a sentence."""
-    pairs = zip(tree.path_names(args, "args"), tree.leaves(args), strict=True)
-    floats = [(name, np.asarray(x)) for name, x in pairs if getattr(x, "dtype", None) in dtypes.INEXACT]
-    bad = [name for name, x in floats if not np.isfinite(x).all()]
-    return f", in which {', '.join(bad)} {'are' if len(bad) > 1 else 'is'} not" if bad else ""
 
 
 def _taken(
@@ -373,7 +372,7 @@ def _histograms(
     spans: dict[str, Range],
     cut: set[str],
 ) -> dict[str, NDArray]:
-    counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {}, set())
+    counted = _compiled(fun, policy, params, Histograms(spans, cut), {}, {}, {}, set(), set())
     totals: dict[str, NDArray] = {}
     for batch in shown(data, "histograms", progress):
         for site, (counts,) in counted(*arguments(batch)).items():

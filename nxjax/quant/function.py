@@ -102,7 +102,7 @@ class Quantized:
                 "quantize: the function is another program than it was in calibration",
                 got=f"values without a range: {', '.join(missing[:5])}",
                 expected=f"the {len(self.ranges)} values of calibration",
-                fix="calibrate with arguments that take the same path through the function",
+                fix="calibrate with arguments of the same dtypes, that take the same path through the function",
             )
         calibration.check_origins(plan, self._origins)
         return plan

@@ -24,7 +24,7 @@ from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Corrections, Quantizer, Range
-from nxjax.trace import dtypes
+from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array
 from nxjax.trace.program import Var
 from nxjax.transforms.jit import jit
@@ -193,6 +193,14 @@ def warn(message: str) -> None:
     while frame.f_back is not None and is_internal(frame.f_code.co_filename):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, UserWarning, stacklevel=level)
+
+
+def not_finite(args: Any) -> str:
+    """Which leaves of a batch are not finite, as a part of a sentence."""
+    pairs = zip(tree.path_names(args, "args"), tree.leaves(args), strict=True)
+    floats = [(name, np.asarray(x)) for name, x in pairs if getattr(x, "dtype", None) in dtypes.INEXACT]
+    bad = [name for name, x in floats if not np.isfinite(x).all()]
+    return f", in which {', '.join(bad)} {'are' if len(bad) > 1 else 'is'} not" if bad else ""
 
 
 def check_ranges(ranges: Mapping[str, Range], sources: Mapping[str, Source | None]) -> None:

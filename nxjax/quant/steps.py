@@ -22,7 +22,7 @@ from nxjax.quant.calibration import arguments
 from nxjax.quant.observers import Range
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, preset
-from nxjax.trace import tree
+from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value, wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Program, Var
@@ -74,14 +74,17 @@ class Carried:
     def _next(self, given: Sequence[Any], state: Any) -> Any:
         result = self._step(*given)
         wanted = tree.structure(state)
-        if tree.structure(result) == wanted:
-            return result
-        new = result[0] if isinstance(result, tuple) and result else None
-        if tree.structure(new) != wanted:
+        new = result
+        if tree.structure(result) != wanted:
+            new = result[0] if isinstance(result, tuple) and result else None
+        got, expected = tree.structure(result), wanted
+        if tree.structure(new) == wanted:
+            got, expected = _types(new), _types(state)
+        if got != expected:
             raise ParameterError(
                 f"quantize: {self._name} does not return the state that it takes",
-                got=tree.structure(result),
-                expected=f"{wanted}, alone or first in a tuple",
+                got=got,
+                expected=f"{expected}, alone or first in a tuple",
                 fix="return the new state first: def step(state, *args): ...; return state, loss",
             )
         return new
@@ -91,6 +94,11 @@ class Carried:
             a = np.asarray(x)
             if a.size and a.dtype.kind == "f":
                 self.reach[i] = max(self.reach[i], float(np.abs(a).max()))
+
+
+def _types(state: Any) -> str:
+    types = [as_value(x, "quantize").type for x in tree.leaves(state)]
+    return ", ".join(f"{dtypes.short_name(t.dtype)}{list(t.shape)}" for t in types)
 
 
 def place_of(state: Any) -> int:

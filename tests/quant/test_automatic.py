@@ -95,6 +95,21 @@ def test_a_metric_decides():
     assert asked[0] == 0.0 and metric(q) >= -0.004
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"metric": lambda q: None}, "metric of a function.*\n.*NoneType"),
+        ({"metric": lambda q: float("nan")}, "metric of a function.*\n.*NaN"),
+        ({"metric": 3}, "metric.*\n.*int"),
+        ({"budget": "a"}, "budget"),
+        ({"budget": float("nan")}, "budget"),
+    ],
+)
+def test_what_is_no_number_is_refused_by_name(wrong: dict[str, Any], told: str):
+    with pytest.raises(nx.errors.ParameterError, match=told):
+        nx.quantize(hard, "auto", calibrate=[(X,)], **wrong)
+
+
 def test_a_budget_that_cannot_be_kept_gives_the_best():
     q = nx.quantize(hard, "auto", calibrate=[(X,)], budget=1000.0)
     assert db(hard, q, X) > 20

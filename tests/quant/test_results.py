@@ -50,6 +50,14 @@ def test_a_value_that_is_always_0_is_told():
     assert "in_0" not in said
 
 
+def test_a_constant_of_zeros_is_not_told():
+    """The bias of a new layer norm, whether it is a parameter or closed over, is what it is meant to be."""
+    for given in ({"g": jnp.ones(8), "b": jnp.zeros(8)}, None):
+        p = given or {"g": jnp.ones(8), "b": jnp.zeros(8)}
+        norm = lambda p, x: nx.nn.layer_norm(x, p["g"], p["b"])
+        assert told(norm, p, X) == [] if given else told(lambda x, p=p, norm=norm: norm(p, x), X) == []
+
+
 def test_decibels():
     assert results.sqnr(10.0, 1.0) == 10.0 and results.sqnr(1.0, 0.0) == np.inf
 

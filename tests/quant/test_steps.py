@@ -81,6 +81,11 @@ def test_sums_on_grids_are_products_and_others_stay():
     ("step", "options", "says"),
     [
         (lambda n, x: x @ x, {"state": 0}, "does not return the state that it takes"),
+        (
+            lambda n, x: ({k: v[:1] for k, v in n.items()}, x @ x),
+            {"state": 0},
+            "does not return the state that it takes",
+        ),
         (lambda n, x: (n + x, x), {"state": "n"}, "position of an argument"),
         (lambda n, x: (n + x, x), {"state": 2}, "names no argument"),
         (lambda n, x: (n + x, x), {"state": 0, "policy": "auto"}, "steps of a state"),

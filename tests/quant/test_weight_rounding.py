@@ -138,6 +138,21 @@ def test_no_rows_and_zeros():
         assert np.isfinite(np.asarray(y)).all()
 
 
+def test_calibration_that_is_not_finite_is_refused_and_large_numbers_are_not():
+    w, x = normal(64, 8), normal(3, 64)
+    f = lambda x: jnp.tanh(x) @ w
+    with pytest.raises(
+        nx.errors.ParameterError, match=r"dot_general_0 is not finite\n.*batch 2, in which args\[0\] is"
+    ):
+        nx.quantize(f, FOUR, calibrate=[x, np.where(x == x[0, 0], np.float32(np.nan), x)])
+    nearest = nx.quantize(lambda x: x @ w, FOUR)(x)
+    # Their squares have no float32.
+    large = nx.quantize(lambda x: x @ w, FOUR, calibrate=[x * 1e30, x * 1e30])
+    assert abs(large(x) - x @ w).mean() <= 1.1 * abs(nearest - x @ w).mean()
+    weights = nx.quantize(lambda x: x @ (w * 1e30), FOUR, calibrate=[x, x])
+    assert bool(jnp.isfinite(weights(x)).all())
+
+
 @pytest.mark.parametrize(("numbers", "shape", "scales"), [
     (("NHWC", "HWIO", "NHWC"), (3, 3, 64, 8), (1, 1, 2, 8)),
     (("NHWC", "OHWI", "NHWC"), (8, 3, 3, 64), (8, 1, 1, 2)),
