@@ -18,7 +18,7 @@ from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, Scheme, as_policy, without
-from nxjax.trace import dtypes, tree
+from nxjax.trace import tree
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
