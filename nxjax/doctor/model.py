@@ -16,6 +16,7 @@ from nxjax.errors import InvalidFileError, NxError, ParameterError
 from nxjax.files import safe_io
 from nxjax.interop import from_onnx, from_stablehlo, from_tflite, from_torch
 from nxjax.lax import convert_element_type
+from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.runtime import enable_x64
 from nxjax.trace import dtypes, tree
 from nxjax.trace.program import Program
@@ -81,7 +82,7 @@ class Model:
         """
         program = self.program
         wide = lambda vs: any(dtypes.canonical(v.type.dtype) != v.type.dtype for v in vs)
-        if not wide(v for e in program.equations for v in (*e.outputs, *e.inputs)):
+        if not wide(v for e in dead_code_eliminated(program).equations for v in (*e.outputs, *e.inputs)):
             return calls
         cut = [tuple(x.astype(dtypes.canonical(x.dtype)) for x in call) for call in calls]
         other = narrowed(program)

@@ -191,6 +191,10 @@ class Trials:
             for a, b in zip(ys, self._wanted[i], strict=True)
             if b.dtype in dtypes.FLOAT
         ]
+        if pairs and not any(np.isfinite(b).any() for _, b in pairs):
+            raise ExecutionError(
+                "no result of the model itself is finite: there are no decibels", fix="look at its weights and the data"
+            )
         if not pairs:
             return None, len(got)
         ends = [Tensor(f"result {i}", b.shape, b.dtype) for i, (_, b) in enumerate(pairs)]

@@ -147,8 +147,8 @@ def check_inputs(plan: QuantPlan, what: str) -> None:
             f"{what}: nothing in the function is quantized",
             got=", ".join(used) or "no equations",
             expected="float32 products with weights, or other ops that the policy covers",
-            fix="say which arguments hold weights: params=(0,), or pass them as a tree; an array is data. With params=() "
-            "all arguments are data, trees too"
+            fix="say which arguments hold weights: params=(0,), or pass them as a tree; an array is data. With "
+            "params=() all arguments are data, trees too"
             if product is not None and all(a.type.dtype == dtypes.float32 for a in product.inputs)
             else "check the policy, and that the function computes in float32",
             source=product.source if product is not None else None,

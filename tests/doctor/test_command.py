@@ -221,6 +221,27 @@ def test_a_named_dimension_has_one_size(capsys, tmp_path):
     assert status == 0 and out.startswith("two.onnx: a: f32[1,5], b: f32[1,5]"), err
 
 
+def test_weights_that_are_no_numbers_have_no_decibels(capsys, tmp_path):
+    from onnx import helper, numpy_helper
+
+    x, y = (helper.make_tensor_value_info(name, 1, [1, n]) for name, n in (("x", 8), ("y", 5)))
+    w = numpy_helper.from_array(np.full((8, 5), np.nan, np.float32), "w")
+    graph = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [w])
+    file = tmp_path / "nan.onnx"
+    file.write_bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    status, out, err = run(capsys, file, "--targets", "tflite", "--policy", "float32")
+    assert status == 0 and "no result of the model itself is finite" in out and "exact" not in out, err
+
+
+def test_a_file_on_grids_has_no_numbers_of_64_bits(capsys, tmp_path):
+    w = np.ones((8, 5), np.float32)
+    q = nx.quantize(lambda x: jnp.tanh(x @ w), "int8", calibrate=[(np.ones((1, 8), np.float32),)])
+    file = tmp_path / "grids.tflite"
+    file.write_bytes(nx.compile(q, target="tflite", verify=False)(np.ones((1, 8), np.float32)).bytes)
+    status, out, err = run(capsys, file, "--targets", "tflite")
+    assert status == 0 and "64 bits" not in out, err
+
+
 def test_numbers_of_64_bits_and_roots_of_noise(capsys, tmp_path):
     from onnx import helper
 

@@ -70,6 +70,14 @@ def test_layers_of_no_error():
     assert layer.lsb == {0: 2, 1: 1, 8: 1} and layer.max_error == 100
 
 
+def test_what_no_reader_tells_apart_is_no_error():
+    """The range of what a tanh reads ends where the tanh is flat: what lies beyond is cut, and nothing is lost."""
+    x, w = normal(64, 8), normal(8, 8, scale=30.0)
+    g = lambda x: jnp.tanh(x @ w)
+    q = nx.quantize(g, "int8", calibrate=[(x,)])
+    assert compare(g, q, [(x,)])["dot_general_0"].sqnr > 25
+
+
 def test_what_went_wrong_is_found():
     """One layer's range is far too small: it is the worst, and those before it are good."""
     q = nx.quantize(f, "int8", calibrate=DATA)
