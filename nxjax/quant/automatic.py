@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.errors import ParameterError, described
 from nxjax.quant import calibration, results
 from nxjax.quant.calibration import Calibrated, arguments
-from nxjax.quant.effects import Choice, GridEffects, layer_name, switched_steps
+from nxjax.quant.effects import GridChoice, GridEffects, layer_name, switched_steps
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observers import Range
 from nxjax.quant.plan import Inner, QuantPlan, Step
@@ -32,8 +32,9 @@ POINTS: Final = 0.005
 # The share of multiply-accumulates that may leave 8 bits, and what is tried: the share of layers that do.
 WIDE: Final = 0.2
 SHARES: Final = (0.02, 0.05, 0.1, 0.2, 0.35, 0.6, 1.0)
-# A share of the noise of all layers that is nothing.
-QUIET: Final = 0.005
+# So many layers are measured together at first, and each apart unless all make so small a share of the noise.
+TOGETHER: Final = 8
+QUIET: Final = 0.01
 # The effect of each layer alone is measured on so many batches, and every so manieth batch is kept from calibration.
 RANKED: Final = 2
 # So many dB below what all layers together reach are as good.
@@ -159,7 +160,7 @@ class Switches(NamedTuple):
     """Layers of a function on grids that can be switched to float."""
 
     effects: GridEffects
-    choice: Choice
+    choice: GridChoice
     corrections: Corrections
 
     def noise(self, floats: Sequence[bool], batches: int | None = None) -> list[float]:
@@ -276,15 +277,16 @@ def _ranked(plan: QuantPlan, switches: Switches, progress: bool | None) -> list[
     What many together hardly do is not looked at one by one.
     """
     steps = switched_steps(plan)
-    lost = [0.0] * len(steps)
-    total = np.inf
-    rest = [range(len(steps))] if steps else []
+    n = len(steps)
+    lost = [0.0] * n
+    alone = lambda places: sum(switches.noise([i not in places for i in range(n)], RANKED))
+    total = alone(range(n))
+    rest = [range(i, min(i + TOGETHER, n)) for i in range(0, n, TOGETHER)]
     for places in calibration.shown(_taken_from(rest), "layers", progress):
-        alone = sum(switches.noise([i not in places for i in range(len(steps))], RANKED))
-        total = min(total, alone)
-        if len(places) == 1 or alone <= QUIET * total:
+        noise = alone(places)
+        if len(places) == 1 or noise <= QUIET * total:
             for i in places:
-                lost[i] = alone / len(places)
+                lost[i] = noise / len(places)
         else:
             middle = len(places) // 2
             rest += places[:middle], places[middle:]

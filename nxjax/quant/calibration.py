@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.display.progress import bars
 from nxjax.errors import ParameterError, Shown, Source
 from nxjax.quant import results, weight_rounding
-from nxjax.quant.effects import Choice, GridEffects
+from nxjax.quant.effects import GridChoice, GridEffects
 from nxjax.quant.observe import Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
@@ -182,7 +182,7 @@ def _best(
         return first, known, reached
     effects = GridEffects(fun, policy, params, first, measured, known)
 
-    def trials() -> Iterator[tuple[Choice, dict[str, Range], dict[str, NDArray]]]:
+    def trials() -> Iterator[tuple[GridChoice, dict[str, Range], dict[str, NDArray]]]:
         tried: list[dict[str, Range]] = []
         for ranges in chain((first,), rest):
             if ranges in tried:

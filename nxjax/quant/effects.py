@@ -60,7 +60,7 @@ def switched_steps(plan: QuantPlan) -> list[Step]:
     return [s for s in plan.steps if isinstance(s, Inner) or (isinstance(s, FusedGroup) and rounds(s))]
 
 
-class Choice(NamedTuple):
+class GridChoice(NamedTuple):
     """Grids of a function.
 
     Attributes:
@@ -113,10 +113,10 @@ class GridEffects:
         self._taken = {use for use, grid in whole if first.made.get(use[1]) == grid}
         self._runs: dict[Any, Callable[..., Any]] = {}
 
-    def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> Choice:
+    def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> GridChoice:
         """The grids that ranges give, with ``policy`` of another one than at first; nothing is computed."""
         plan = self.plan if policy is None else self._call.plan(policy, "quantize", True)
-        found = Choice({}, {}, {}, {}, set())
+        found = GridChoice({}, {}, {}, {}, set())
         stored = self._call.stored(plan)
 
         def walked(*xs: Array) -> Sequence[Array]:
@@ -131,7 +131,7 @@ class GridEffects:
 
     def _measured(
         self,
-        choice: Choice,
+        choice: GridChoice,
         corrections: Corrections,
         floats: Sequence[bool] | None,
         correcting: bool,
@@ -165,7 +165,7 @@ class GridEffects:
                 made.update([step.output] if isinstance(step, FusedGroup) else ())
         return {layer_name(self.plan, step) for step in off}
 
-    def _run_for(self, choice: Choice) -> Callable[..., Any]:
+    def _run_for(self, choice: GridChoice) -> Callable[..., Any]:
         """The program, which holds the grids in loops and branches and of what these are given."""
         if not self._holding:
             inside, named = dict[str, Range](), dict[str, Grid]()
@@ -203,7 +203,7 @@ class GridEffects:
         values = () if self.switched else results.group_values(plan)
         return made, results.powers((exact.env[v], walk.env[v]) for v in values), walk.found
 
-    def quality(self, choice: Choice, corrections: Corrections) -> Quality:
+    def quality(self, choice: GridChoice, corrections: Corrections) -> Quality:
         """The noise of results, and of layers where none is switched."""
         found = self._measured(choice, corrections, None, False, self.batches)
         ends, inner = (results.summed([each[i] for each in found]) for i in (0, 1))
@@ -212,7 +212,7 @@ class GridEffects:
         return Quality([results.sqnr(*pair) for pair in ends], list(results.noisy_layers(self.plan, noise)))
 
     def noise(
-        self, choice: Choice, corrections: Corrections, floats: Sequence[bool], batches: int | None = None
+        self, choice: GridChoice, corrections: Corrections, floats: Sequence[bool], batches: int | None = None
     ) -> list[float]:
         """Noise of each float result, as a share of its signal, over ``batches`` of the batches.
 
@@ -222,7 +222,7 @@ class GridEffects:
         found = self._measured(choice, corrections, floats, False, self.batches[:batches])
         return [float(n) / max(float(s), 1e-300) for s, n in results.summed([each[0] for each in found])]
 
-    def corrections(self, choice: Choice, batches: Sequence[tuple[Any, ...]] | None = None) -> dict[str, NDArray]:
+    def corrections(self, choice: GridChoice, batches: Sequence[tuple[Any, ...]] | None = None) -> dict[str, NDArray]:
         """What to add to the bias of each integer product with weights, per channel; not in loops and branches.
 
         Nagel et al. 2019, "Data-free quantization through weight equalization and bias correction" (arXiv:1906.04721),
@@ -261,7 +261,7 @@ def _value_name(plan: QuantPlan, a: Atom) -> str | None:
 class _Noting(Quantizer):
     """Writes down the grids of all values."""
 
-    def __init__(self, walk: Quantizer, found: Choice) -> None:
+    def __init__(self, walk: Quantizer, found: GridChoice) -> None:
         super().__init__(walk.plan, walk.ranges, walk.stored, walk.grids, corrections=walk.corrections)
         self.found = found
         self._layer: str | None = None

@@ -11,7 +11,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.quant import calibration, effects, results
-from nxjax.quant.effects import Choice, GridEffects, switched_steps
+from nxjax.quant.effects import GridChoice, GridEffects, switched_steps
 from nxjax.quant.scheme import Layered, as_policy, preset
 
 X = nx.random.normal(nx.random.key(0), (32, 8))
@@ -43,7 +43,7 @@ def ranges_of(f: Any, *batches: Any) -> Any:
     return calibration.run(f, INT8, batches, "minmax", None, False).ranges
 
 
-def switches(f: Any, *batches: Any) -> tuple[GridEffects, Choice, int]:
+def switches(f: Any, *batches: Any) -> tuple[GridEffects, GridChoice, int]:
     ranges = ranges_of(f, *batches)
     found = GridEffects(f, INT8, None, ranges, batches, switched=True)
     return found, found.choice(ranges), len(switched_steps(found.plan))
