@@ -26,8 +26,8 @@ def shared(
     Args:
         made_of: what each result is made of.
     """
-    keys = [origin and (origin.digest, *(id(held[i].numpy()) for i in origin.inputs)) for origin in made_of]
-    found = [origin and key and _found(key, origin, held) for origin, key in zip(made_of, keys, strict=True)]
+    keys = [None if o is None else (o.digest, *(id(held[i].numpy()) for i in o.inputs)) for o in made_of]
+    found = [None if o is None else _found(k or (), o, held) for o, k in zip(made_of, keys, strict=True)]
     if all(x is not None for x in found):
         return [x for x in found if x is not None]
     results: list[DeviceArray] = []
