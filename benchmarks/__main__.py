@@ -28,6 +28,7 @@ NAMES = (
     "convolutions",
     "products",
     "movement",
+    "factorizations",
     "cpu_memory",
     "schedules",
     "hybrid_engine",

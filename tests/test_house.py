@@ -433,6 +433,7 @@ INNER: dict[str, str] = {
         checkpoints/restoring*2 commands/info debug/progress debug/sharding_text deploy/loading deploy/plan_loading*2
         distributed/joining*5 distributed/preemption export/body*4 export/exported*3 export/lowering*2
         generation/genai*3 interop/alias interop/jax*4 stablehlo/function lax/sharding lower/cpu/lower
+        lower/cpu/registry
         lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation numpy/elementwise numpy/methods*7
         numpy/placement*4 numpy/standard predict/features predict/predictor runtime/__init__ runtime/device
         sharding*2

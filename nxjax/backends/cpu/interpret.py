@@ -129,9 +129,10 @@ class TapeInterpreter:
             case CopyStep():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
             case HostStep():
-                ys = step.run([self._array(r, t).copy() for r, t in zip(step.ins, step.in_types, strict=True)])
-                for ref, type, y in zip(step.outs, step.out_types, ys, strict=True):
-                    self._array(ref, type)[...] = y
+                step.run(
+                    [self._array(r, t) for r, t in zip(step.ins, step.in_types, strict=True)],
+                    [self._array(r, t) for r, t in zip(step.outs, step.out_types, strict=True)],
+                )
             case RepeatStep():
                 for turn in range(step.counter.count):
                     self._turns[step.counter] = turn

@@ -97,9 +97,109 @@ class SolveColumns(Kernel):
                 f.store(value if self.unit else value / pivot, place, GROUP)
 
 
-def kernel(dtype: DType, count: int, n: int, k: int, **flags: bool) -> Solve | SolveColumns:
-    """The quicker of the two: matrices in lanes where there are enough of them and they are small."""
+@final
+class SolveVector(Kernel):
+    """As `Solve` with one right-hand side, for large matrices: each is read in the order in which it stands.
+
+    Rows are multiplied with what of the solution is known; of a matrix that stands transposed, columns are taken from
+    what is left. Sums are in an order of their own.
+    """
+
+    grain = 1
+
+    def __init__(self, dtype: DType, count: int, n: int, *, transposed: bool, upper: bool, unit: bool) -> None:
+        self.dtype, self.count, self.n = dtype, count, n
+        self.transposed, self.upper, self.unit = transposed, upper, unit
+        self.items = count
+        self.lanes = 2 * GROUP // dtype.itemsize
+        self.scratch = n * dtype.itemsize
+
+    @property
+    def key(self) -> str:
+        flags = f"{self.transposed:d}{self.upper:d}{self.unit:d}"
+        return f"triangular_vector({self.dtype.name},{self.count},{self.n},{flags})"
+
+    def _alike(self) -> Solve:
+        flags = {"transposed": self.transposed, "upper": self.upper, "unit": self.unit, "turned": False}
+        return Solve(self.dtype, self.count, self.n, 1, **flags)
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        return self._alike().meaning(*xs)
+
+    def touches(self) -> Touches:
+        return self._alike().touches()
+
+    def cost(self) -> KernelCost:
+        return self._alike().cost()
+
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
+        f, words, lo, hi, scratch = self.function(module)
+        n, size, scalar = self.n, self.dtype.itemsize, DTYPES[self.dtype]
+        a, b, y = (pointer(f, words, i) for i in range(3))
+        nbytes = f.constant("i64", n * size)
+        with f.loop(lo, hi) as item:
+            matrix = f.at(a, item.index * (n * n), size)
+            source, target = (f.at(p, item.index * n, size) for p in (b, y))
+            f.call("memcpy", "ptr", scratch, source, nbytes)
+            with f.loop(0, n) as step:
+                i = f.constant("i64", n - 1) - step.index if self.upper else step.index
+                line, mine = f.at(matrix, i * n, size), f.at(scratch, i, size)
+                # Lines of a lower matrix begin with what is known; of columns, it is what is not.
+                before = self.upper == self.transposed
+                start, stop = (f.constant("i64", 0), i) if before else (i + 1, f.constant("i64", n))
+                value = f.load(scalar, mine)
+                if not self.transposed:
+                    value = value - self._product(f, line, scratch, start, stop)
+                if not self.unit:
+                    value = value / f.load(scalar, f.at(line, i, size))
+                f.store(value, mine)
+                if self.transposed:
+                    self._taken(f, line, scratch, start, stop, value)
+            f.call("memcpy", "ptr", target, scratch, nbytes)
+        f.ret()
+
+    def _whole(self, start: Value, stop: Value) -> tuple[Value, Value]:
+        """Where whole vectors end, and the lanes of a last one that is not whole."""
+        f = start.f
+        end = start + (stop - start).udiv(self.lanes) * self.lanes
+        return end, f.lanes_below(stop - end, self.lanes)
+
+    def _product(self, f: Function, line: Value, known: Value, start: Value, stop: Value) -> Value:
+        type, size = vector(DTYPES[self.dtype], self.lanes), self.dtype.itemsize
+        end, rest = self._whole(start, stop)
+        with f.loop(start, end, self.lanes, (f.constant(type, 0.0),)) as loop:
+            x, z = (f.load(type, f.at(p, loop.index, size), size) for p in (line, known))
+            loop.next(f.fma(x, z, loop.carried[0]))
+        x, z = (f.load_masked(type, f.at(p, end, size), rest) for p in (line, known))
+        total, lanes = f.fma(x, z, loop.results[0]), self.lanes
+        while lanes > 1:
+            lanes //= 2
+            total = f.shuffle(total, None, range(lanes)) + f.shuffle(total, None, range(lanes, 2 * lanes))
+        return f.extract(total, 0)
+
+    def _taken(self, f: Function, line: Value, left: Value, start: Value, stop: Value, value: Value) -> None:
+        type, size = vector(DTYPES[self.dtype], self.lanes), self.dtype.itemsize
+        end, rest = self._whole(start, stop)
+        factor = -f.splat(value, self.lanes)
+        with f.loop(start, end, self.lanes) as loop:
+            place = f.at(left, loop.index, size)
+            x = f.load(type, f.at(line, loop.index, size), size)
+            f.store(f.fma(x, factor, f.load(type, place, size)), place, size)
+        place = f.at(left, end, size)
+        x, z = (f.load_masked(type, p, rest) for p in (f.at(line, end, size), place))
+        f.store_masked(f.fma(x, factor, z), place, rest)
+
+
+def kernel(
+    dtype: DType, count: int, n: int, k: int, *, exact: bool = False, **flags: bool
+) -> Solve | SolveColumns | SolveVector:
+    """The quickest: matrices in lanes where there are enough of them and they are small.
+
+    ``exact``: sums are in the order that all processors have.
+    """
     lanes = GROUP // dtype.itemsize
+    if k == 1 and n >= 2 * lanes and count < lanes and not exact:
+        return SolveVector(dtype, count, n, **{name: flags[name] for name in ("transposed", "upper", "unit")})
     small = (n * n + n * k) * GROUP <= 1 << 18
     used = np.ceil(count / lanes) * lanes / count  # what idle lanes cost
     idle = np.ceil(k / lanes) * lanes / k

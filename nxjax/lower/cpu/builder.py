@@ -38,7 +38,7 @@ from nxjax.lower.cpu.lazy import (
     reshaped_strides,
 )
 from nxjax.lower.cpu.nests import target, write
-from nxjax.lower.cpu.registry import rule
+from nxjax.lower.cpu.registry import routine_of, rule
 from nxjax.lower.cpu.tape import Buffer, CallStep, HostStep, Ref, TapeStep
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.lower.reproducible import check_host
@@ -250,7 +250,7 @@ class Builder:
             self.held.update(v.ref.buffer for v in outs)
 
     def host(self, e: Equation, xs: Sequence[Any], why: str) -> list[View]:
-        """``e`` by its NumPy meaning."""
+        """``e`` by its NumPy meaning, or a library's routine."""
         if config.reproducible:
             check_host(e, why)
         ins = [self.dense(x) for x in xs]
@@ -262,6 +262,7 @@ class Builder:
                 tuple(a.type for a in e.inputs),
                 tuple(v.type for v in e.outputs),
                 why,
+                routine_of(e),
                 equation=e,
             )
         )

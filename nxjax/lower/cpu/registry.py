@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nxjax.kernels.cpu import ops
+
+if TYPE_CHECKING:
+    from nxjax.lower.cpu.lapack import Routine
+    from nxjax.trace.program import Equation
 
 Rule = Callable[..., Sequence[Any]]
 MODULES: Final[Mapping[str, frozenset[str]]] = {
@@ -27,7 +31,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "quant": "qadd qavgpool qconv qmul qsub quantize_dequantize requantize",
             "quant_dot": "qdot qmatmul",
             "random": "random_bits random_clone random_split random_unwrap random_wrap",
-            "linalg": "cholesky geqrf householder_product lu triangular_solve",
+            "linalg": "cholesky eigh geqrf householder_product lu triangular_solve",
             "fft": "fft",
             "cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
             "gather": "gather",
@@ -40,6 +44,8 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
         }.items()
     },
 }
+# Ops that a library has a routine for, where kernels are slower: see `lapack`.
+LIBRARY: Final = frozenset(("cholesky", "eigh", "geqrf", "householder_product", "lu", "svd"))
 _HOMES: Final = {name: file for file, names in MODULES.items() for name in names}
 NAMES: Final = frozenset(_HOMES)
 
@@ -75,3 +81,12 @@ def rule_of(name: str) -> Rule | None:
         importlib.import_module(f"nxjax.lower.cpu.rules.{_HOMES[name]}")
         _ready.add(name)
     return _rules.get(name)
+
+
+def routine_of(e: Equation) -> Routine | None:
+    """The library's routine for an equation."""
+    if e.op.name not in LIBRARY:
+        return None
+    from nxjax.lower.cpu import lapack
+
+    return lapack.routine(e)

@@ -10,7 +10,7 @@ chose; buffers that are never alive together overlap.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, final
 
@@ -131,13 +131,17 @@ class CopyStep(TapeStep):
 @final
 @dataclass(eq=False, slots=True)
 class HostStep(TapeStep):
-    """One equation by its NumPy meaning, with the interpreter's lock held: what has no kernel (``why``)."""
+    """One equation by its NumPy meaning, with the interpreter's lock held: what has no kernel (``why``).
+
+    ``routine``: what writes the same results from the arguments, where a library has something quicker.
+    """
 
     ins: tuple[Ref, ...]
     outs: tuple[Ref, ...]
     in_types: tuple[ArrayType, ...]
     out_types: tuple[ArrayType, ...]
     why: str = ""
+    routine: Callable[[Sequence[np.ndarray[Any, Any]], Sequence[np.ndarray[Any, Any]]], None] | None = None
 
     def reads(self) -> Sequence[Ref]:
         return self.ins
@@ -145,11 +149,16 @@ class HostStep(TapeStep):
     def writes(self) -> Sequence[Ref]:
         return self.outs
 
-    def run(self, xs: Sequence[np.ndarray[Any, Any]]) -> Sequence[np.ndarray[Any, Any]]:
-        """The results for arguments of `in_types`; ``xs`` must not be kept."""
+    def run(self, xs: Sequence[np.ndarray[Any, Any]], ys: Sequence[np.ndarray[Any, Any]]) -> None:
+        """Write the results for arguments of `in_types` to ``ys``, memory of `out_types`; neither is kept."""
+        if self.routine is not None:
+            self.routine(xs, ys)
+            return
         assert self.equation is not None
-        y = self.equation.op.eval(*xs, **self.equation.params)
-        return tuple(y) if self.equation.op.multi else (y,)
+        # Copies: an op may give its argument back, whose memory is the next step's.
+        found = self.equation.op.eval(*(x.copy() for x in xs), **self.equation.params)
+        for y, value in zip(ys, found if self.equation.op.multi else (found,), strict=True):
+            y[...] = value
 
     def __repr__(self) -> str:
         name = "?" if self.equation is None else self.equation.op.name

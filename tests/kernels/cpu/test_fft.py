@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.interpret import run_kernel
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.fft import FftLines, Lines, RealLines, Steps, table
 from nxjax.kernels.cpu.fft_butterfly import factors, is_smooth, radices, roots
+from tests.kernels.cpu.running import run
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 # Butterflies alone and in passes, less and more than a square of registers, a large prime, odd and even.
@@ -19,10 +18,8 @@ LENGTHS = (1, 6, 17, 32, 77, 104)
 def ran(kernel: FftLines | RealLines, constants: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
     """What the kernel writes, and its meaning."""
     x = np.random.default_rng(size).standard_normal(size).astype(constants.dtype)
-    wanted = kernel.meaning(x, constants)[0].view(constants.dtype).ravel()
-    found = np.full(wanted.shape, 7, constants.dtype)
-    (address,) = engine(isa.current(), 0).addresses([kernel])
-    run_kernel(address, kernel, [x.ctypes.data, constants.ctypes.data, found.ctypes.data])
+    (wanted,) = kernel.meaning(x, constants)
+    (found,) = run(kernel, x, constants, cuts=[kernel.items // 2])
     return found, wanted
 
 

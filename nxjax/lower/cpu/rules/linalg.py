@@ -10,14 +10,18 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
+from nxjax.kernels.cpu.linalg_eigen import Eigh
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
-from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
+from nxjax.lower.cpu.registry import routine_of
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
 MOST = 1 << 22  # bytes that a block of columns may take
+TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
+LARGE = 160  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
 PROMISED = 1 << 27  # the same, where LAPACK may not help out
 
 
@@ -44,6 +48,12 @@ def _small(x: ArrayType, words: int) -> int:
     return count
 
 
+def _transpose(v: View) -> View:
+    """Matrices whose rows are the columns of those in ``v``, without a copy."""
+    *batch, m, n = v.shape
+    return View(v.ref, (*batch, n, m), (*v.strides[:-2], v.strides[-1], v.strides[-2]), v.dtype)
+
+
 @rule("cholesky")
 def cholesky(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
@@ -66,8 +76,12 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
     transposed = p["transpose_a"] != (not left)
     upper = p["lower"] == transposed
     flags = {"transposed": transposed, "upper": upper, "unit": p["unit_diagonal"], "turned": not left}
-    ins, y = (b.dense(a), b.dense(rhs)), b.new(out)
-    b.call(solver(out.dtype, math.prod(out.shape[:-2]), n, k, **flags), ins, (y,))
+    matrix = b.view(a)
+    if k == 1 and not matrix.is_dense and (columns := _transpose(matrix)).is_dense:
+        flags["transposed"], matrix = not transposed, columns
+    ins, y = (b.dense(matrix), b.dense(rhs)), b.new(out)
+    exact = isa.current().reproducible
+    b.call(solver(out.dtype, math.prod(out.shape[:-2]), n, k, exact=exact, **flags), ins, (y,))
     return (y,)
 
 
@@ -75,11 +89,35 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
 def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     m, n = type.shape[-2:]
-    if type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > _most():
-        raise NoKernel("complex numbers, nothing to compute, or too large")
+    large = min(m, n) >= LARGE and not isa.current().reproducible
+    if large or type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > _most():
+        ys = b.host(e, [x], "LAPACK's, for large matrices and complex numbers")
+        if routine_of(e) is None:
+            return ys
+        # LAPACK leaves the columns of its factors contiguous.
+        shape = (*type.shape[:-2], n, m)
+        columns = View(ys[0].ref, shape, dense_strides(shape, type.dtype), type.dtype)
+        return [_transpose(columns), *ys[1:]]
     kernel = factorizer(type.dtype, math.prod(type.shape[:-2]), m, n)
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
     b.call(kernel, (ins,), outs)
+    return outs
+
+
+@rule("eigh")
+def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type = e.inputs[0].type
+    n = type.shape[-1]
+    count = math.prod(type.shape[:-2])
+    if type.dtype not in DTYPES or not type.size:
+        raise NoKernel("LAPACK's, for complex numbers, or nothing to compute")
+    if isa.current().reproducible:
+        raise NoKernel("LAPACK's")
+    # Rotations take more arithmetic than LAPACK, in lanes that are to be full.
+    if n > (TURNED if 2 * count * type.dtype.itemsize >= GROUP else ALONE):
+        raise NoKernel("LAPACK's, for large or few matrices")
+    ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
+    b.call(Eigh(type.dtype, count, n, e.params["lower"]), (ins,), outs)
     return outs
 
 

@@ -5,10 +5,11 @@ import itertools
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.kernels.cpu.linalg import GROUP
 from nxjax.kernels.cpu.linalg_columns import WIDTH
 from nxjax.lower.cpu.rules import linalg
-from nxjax.ops import linalg_lu, linalg_qr, linalg_triangular
+from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_triangular
 from tests.lower.cpu.rules.equal import hosted, results, tape
 
 RNG = np.random.default_rng(0)
@@ -91,3 +92,25 @@ def test_matrices_that_take_too_much_memory_are_for_the_host(name, monkeypatch):
     for given in (need, need - 1):
         monkeypatch.setattr(linalg, limit, given)
         assert (op.name in hosted(tape(op, *args, **params))) == (given < need)
+
+
+def test_eigh():
+    x = matrices(40, 5, 5)
+    v, w = results(linalg_eigen.eigh, x, lower=True)
+    _, want = linalg_eigen.eigh.eval(x, lower=True)
+    np.testing.assert_allclose(w, want, atol=1e-5)
+    whole = np.tril(x) + np.tril(x, -1).swapaxes(1, 2)
+    np.testing.assert_allclose(v * w[:, None, :] @ v.swapaxes(1, 2), whole, atol=1e-5)
+    # Large matrices, few of them, and complex numbers are LAPACK's.
+    for other in (matrices(60, 60), matrices(1, 20, 20), matrices(3, 3).astype("c8")):
+        assert hosted(tape(linalg_eigen.eigh, other, lower=True)) == ["eigh"]
+
+
+def test_large_factors_are_lapacks():
+    n = linalg.LARGE
+    x = matrices(n, n)
+    assert hosted(tape(linalg_lu.lu, x)) == ["lu"]
+    y, pivots, permutation = map(np.asarray, nx.jit(lambda x: linalg_lu.lu(x))(x))
+    lower, upper = np.tril(y, -1) + np.eye(n), np.triu(y)
+    np.testing.assert_allclose(lower @ upper, x[permutation], atol=1e-3)
+    assert pivots.dtype == permutation.dtype == np.int32

@@ -1,0 +1,205 @@
+"""LAPACK's own routines for large matrices, out of the library that NumPy's linear algebra is linked with.
+
+NumPy computes float32 in double precision, and copies; these take half the time. A routine reads its operands' memory
+and writes the results'. Matrices stand row by row here, which LAPACK, whose columns are contiguous, reads as their
+transposes: a lower triangle is an upper one, and the singular vectors of a transpose are those of the matrix in another
+order. Only QR, LU and eigenvectors are turned.
+
+Symbols that end in ``64_`` take integers of 64 bits. A NumPy with another library has none of them, and the op's NumPy
+meaning is called.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.linalg import _umath_linalg
+
+from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
+from nxjax.trace.program import Equation
+
+NDArray = np.ndarray[Any, Any]
+Routine = Callable[[Sequence[NDArray], Sequence[NDArray]], None]
+_LETTERS: Final = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_SPELLED: Final = ("scipy_{}_64_", "{}_64_")
+_STRIP: Final = 16  # rows
+_BLOCK: Final = 64  # rows whose upper triangle is cleared together
+
+
+@lru_cache(None)
+def _symbol(name: str) -> Any:
+    """The routine called ``name``; None where NumPy's library has none that takes integers of 64 bits."""
+    try:
+        # Symbols of what it depends on are found, too.
+        library = ctypes.CDLL(_umath_linalg.__file__)
+    except OSError:
+        return None
+    found = next((f for s in _SPELLED if (f := getattr(library, s.format(name), None)) is not None), None)
+    if found is not None:
+        found.restype = None
+    return found
+
+
+def _call(name: str, *args: int | bytes | NDArray) -> int:
+    """Call a routine; its info code. Letters are followed, behind all other arguments, by their lengths."""
+    info = ctypes.c_int64(0)
+    passed: list[Any] = []
+    for x in args:
+        if isinstance(x, int):
+            passed.append(ctypes.byref(ctypes.c_int64(x)))
+        else:
+            passed.append(x if isinstance(x, bytes) else ctypes.c_void_p(x.ctypes.data))
+    lengths = [ctypes.c_size_t(1) for x in args if isinstance(x, bytes)]
+    _symbol(name)(*passed, ctypes.byref(info), *lengths)
+    return info.value
+
+
+def _room(name: str, before: Sequence[Any], dtype: DType, after: Sequence[Any] = ()) -> tuple[NDArray, int]:
+    """The work space that a routine asks for, and its length."""
+    answer = np.zeros(1, dtype)
+    _call(name, *before, answer, -1, *after)
+    size = max(1, int(answer[0].real))
+    return np.empty(size, dtype), size
+
+
+def _name(dtype: DType, real: str, unitary: str = "") -> str:
+    return _LETTERS[dtype.name] + (unitary if unitary and dtype in dtypes.COMPLEX else real)
+
+
+def _matrices(x: NDArray, ndim: int = 2) -> NDArray:
+    """All of a batch, one after the other; a view."""
+    return x.reshape(-1, *x.shape[x.ndim - ndim :])
+
+
+def _turn(x: NDArray, y: NDArray) -> None:
+    """The transpose of ``x`` to ``y``, in strips whose cache lines stay."""
+    for i in range(0, len(x), _STRIP):
+        y[:, i : i + _STRIP] = x[i : i + _STRIP].T
+
+
+# --- routines ---
+
+
+def _cholesky(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (x,), (y,) = ins, outs
+    y[...] = x
+    n = x.shape[-1]
+    above = np.triu(np.ones((_BLOCK, _BLOCK), bool), 1)
+    for a in _matrices(y):
+        if _call(_name(x.dtype, "potrf"), b"U", n, a, n):
+            a[...] = np.nan
+        for i in range(0, n, _BLOCK):
+            corner = a[i : i + _BLOCK, i : i + _BLOCK]
+            np.copyto(corner, 0, where=above[: len(corner), : len(corner)])
+            a[i : i + _BLOCK, i + _BLOCK :] = 0
+
+
+def _eigh(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool) -> None:
+    (x,), (v, w) = ins, outs
+    n, d = x.shape[-1], x.dtype
+    name, uplo, real = _name(d, "syevd", "heevd"), b"U" if lower else b"L", dtypes.real_part(d)
+    a, values = np.empty((n, n), d), np.empty(n, real)
+    integers = np.empty(5 * n + 3, np.int64)
+    extra = (np.empty(1 + 5 * n + 2 * n * n, real), 1 + 5 * n + 2 * n * n) if d in dtypes.COMPLEX else ()
+    after = (*extra, integers, integers.size)
+    before = (b"V", uplo, n, a, n, values)
+    work = _room(name, before, d, after)
+    triangle = np.tril if lower else np.triu
+    for one, vectors, numbers in zip(_matrices(x), _matrices(v), _matrices(w, 1), strict=True):
+        a[...] = one
+        if not np.isfinite(triangle(one)).all() or _call(name, *before, *work, *after):
+            vectors[...] = numbers[...] = np.nan
+        else:
+            _turn(a.conj() if d in dtypes.COMPLEX else a, vectors)
+            numbers[...] = values
+
+
+def _svd(ins: Sequence[NDArray], outs: Sequence[NDArray], *, full_matrices: bool, compute_uv: bool) -> None:
+    (x,) = ins
+    m, n = x.shape[-2:]
+    d, k, most = x.dtype, min(m, n), max(m, n)
+    name, a = _name(d, "gesdd"), np.empty((m, n), x.dtype)
+    job = b"N" if not compute_uv else b"A" if full_matrices else b"S"
+    real = max(7 * k, 5 * k * k + 5 * k, 2 * most * k + 2 * k * k + k)
+    extra = (np.empty(real, dtypes.real_part(d)),) if d in dtypes.COMPLEX else ()
+    after = (*extra, np.empty(8 * k, np.int64))
+    none = np.empty(1, d)
+    rows = m if full_matrices else k
+    many = [_matrices(y, 1 if i == 0 else 2) for i, y in enumerate(outs)]
+    work: Any = None
+    for i, one in enumerate(_matrices(x)):
+        s, u, vh = (many[0][i], many[1][i], many[2][i]) if compute_uv else (many[0][i], none, none)
+        # Of the transpose: what is left there is right here.
+        before = (job, n, m, a, n, s, vh, n, u, rows)
+        work = work or _room(name, before, d, after)
+        a[...] = one
+        if not np.isfinite(a).all() or _call(name, *before, *work, *after):
+            for y in many:
+                y[i] = np.nan
+
+
+def _geqrf(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (x,), (y, taus) = ins, outs
+    m, n = x.shape[-2:]
+    a, name, work = np.empty((n, m), x.dtype), _name(x.dtype, "geqrf"), None
+    for one, packed, tau in zip(_matrices(x), _matrices(y), _matrices(taus, 1), strict=True):
+        before = (m, n, a, m, tau)
+        work = work or _room(name, before, x.dtype)
+        _turn(one, a)
+        _call(name, *before, *work)
+        _turn(a, packed)
+
+
+def _householder_product(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (x, taus), (y,) = ins, outs
+    m, n = x.shape[-2:]
+    a, name, work = np.empty((n, m), x.dtype), _name(x.dtype, "orgqr", "ungqr"), None
+    for one, q, tau in zip(_matrices(x), _matrices(y), _matrices(taus, 1), strict=True):
+        before = (m, n, tau.size, a, m, tau)
+        work = work or _room(name, before, x.dtype)
+        _turn(one, a)
+        _call(name, *before, *work)
+        _turn(a, q)
+
+
+def _lu(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    """Leaves the columns of the factors contiguous: ``[..., n, m]`` in the memory of ``[..., m, n]``."""
+    (x,), (y, pivots, permutation) = ins, outs
+    m, n = x.shape[-2:]
+    swaps = np.empty(min(m, n), np.int64)
+    each = (_matrices(x), y.reshape(-1, n, m), _matrices(pivots, 1), _matrices(permutation, 1))
+    for one, a, chosen, order in zip(*each, strict=True):
+        _turn(one, a)
+        _call(_name(x.dtype, "getrf"), m, n, a, m, swaps)
+        chosen[...] = swaps - 1
+        rows = list(range(m))
+        for i, p in enumerate(chosen.tolist()):
+            rows[i], rows[p] = rows[p], rows[i]
+        order[...] = rows
+
+
+# What stands for an op, and the symbols that it calls: of real, and of complex numbers.
+_ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
+    "cholesky": (_cholesky, "potrf", "potrf"),
+    "eigh": (_eigh, "syevd", "heevd"),
+    "svd": (_svd, "gesdd", "gesdd"),
+    "geqrf": (_geqrf, "geqrf", "geqrf"),
+    "householder_product": (_householder_product, "orgqr", "ungqr"),
+    "lu": (_lu, "getrf", "getrf"),
+}
+
+
+def routine(e: Equation) -> Routine | None:
+    """What computes ``e`` in the memory of its results; None where there is no such routine."""
+    function, *symbols = _ROUTINES[e.op.name]
+    type = e.inputs[0].type
+    if not all(v.type.size for v in (*e.inputs, *e.outputs)) or type.dtype.name not in _LETTERS:
+        return None
+    if _symbol(_name(type.dtype, *symbols)) is None:
+        return None
+    return partial(function, **e.params)
