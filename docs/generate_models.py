@@ -46,7 +46,7 @@ The tables of chips have these columns:
 - *Deviation*: the largest difference from the exact integer reference, in steps of the result's grid, on whatever
   runs the file here. For float results it is relative to the largest. For `intel-npu` and `openvino-cpu` it was
   measured on a processor with VNNI. On others OpenVINO's sums saturate (`tcn`: 12 LSB instead of 4), and the report
-  says so.
+  says so. The rows of `ppocr-det`, `ppocr-rec`, `magika`, `silero-vad` and `basic-pitch` come from one without VNNI.
 - *Time*: with its source in parentheses. nxjax's own model is a roofline. It has launch and transfers in it, unless
   it is a time "on the chip".
 - *Label*: see [targets](targets.md).
