@@ -36,7 +36,7 @@ Read = Callable[[Value], Pair]
 Write = Callable[[Value, Pair], None]
 
 
-class Steps(NamedTuple):
+class FftSteps(NamedTuple):
     """From a group of lines to the next, from a line to the next, and from an element to the next, in scalars."""
 
     group: int
@@ -67,8 +67,8 @@ class Lines:
     length: int
     groups: int
     lines: int
-    source: Steps
-    target: Steps
+    source: FftSteps
+    target: FftSteps
     lanes: int
     eights: bool
     twist: int = 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.fft import FftLines, Lines, RealLines, Steps, table
+from nxjax.kernels.cpu.fft import FftLines, FftSteps, Lines, RealLines, table
 from nxjax.kernels.cpu.fft_butterfly import factors, is_smooth, radices, roots
 from tests.kernels.cpu.running import run
 
@@ -30,8 +30,8 @@ def close(found: np.ndarray, wanted: np.ndarray) -> None:
 def lines(dtype: np.dtype, kind: str, n: int, count: int, stands: str, inverse: bool = False) -> Lines:
     target = isa.current()
     half = n // 2 + 1
-    rows, columns = Steps(2 * n * count, 2 * n, 2), Steps(2 * n * count, 2, 2 * count)
-    reals, frequencies = Steps(n * count, n, 1), Steps(2 * half * count, 2 * half, 2)
+    rows, columns = FftSteps(2 * n * count, 2 * n, 2), FftSteps(2 * n * count, 2, 2 * count)
+    reals, frequencies = FftSteps(n * count, n, 1), FftSteps(2 * half * count, 2 * half, 2)
     source, goal = {
         "rows": (rows, rows),
         "columns": (columns, columns),

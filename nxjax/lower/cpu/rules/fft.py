@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.kernels.cpu.fft import FftLines, Lines, RealLines, Steps, table
+from nxjax.kernels.cpu.fft import FftLines, FftSteps, Lines, RealLines, table
 from nxjax.kernels.cpu.fft_butterfly import is_smooth
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
@@ -76,7 +76,7 @@ class _Plan:
             return
         divisor = n if self.inverse else 1
         if behind > 1:
-            steps = Steps(2 * n * behind, 2, 2 * behind)
+            steps = FftSteps(2 * n * behind, 2, 2 * behind)
             self._lines(shape, self.complex, kind="complex", inverse=self.inverse, length=n, groups=before,
                         lines=behind, source=steps, target=steps, divisor=divisor)  # fmt: skip
         else:
@@ -88,13 +88,13 @@ class _Plan:
         if cut := self._cut(count, n):
             a, b = cut
             # As [a, b]: columns in place, then rows, whose result k goes to column k.
-            columns = Steps(2 * n, 2, 2 * b)
+            columns = FftSteps(2 * n, 2, 2 * b)
             self._lines(shape, self.complex, length=a, groups=count, lines=b, source=columns, target=columns,
                         twist=n, **common)  # fmt: skip
-            self._lines(shape, self.complex, length=b, groups=count, lines=a, source=Steps(2 * n, 2 * b, 2),
-                        target=Steps(2 * n, 2, 2 * a), divisor=divisor, **common)  # fmt: skip
+            self._lines(shape, self.complex, length=b, groups=count, lines=a, source=FftSteps(2 * n, 2 * b, 2),
+                        target=FftSteps(2 * n, 2, 2 * a), divisor=divisor, **common)  # fmt: skip
             return
-        steps = Steps(2 * n * count, 2 * n, 2)
+        steps = FftSteps(2 * n * count, 2 * n, 2)
         self._lines(shape, self.complex, length=n, groups=1, lines=count, source=steps, target=steps,
                     divisor=divisor, **common)  # fmt: skip
 
@@ -117,7 +117,7 @@ class _Plan:
             self._rows((*front, m), count, m, 1)
             self._apart(shape, False, count, m)
             return
-        x = {"source": Steps(n * count, n, 1), "target": Steps(2 * frequencies * count, 2 * frequencies, 2)}
+        x = {"source": FftSteps(n * count, n, 1), "target": FftSteps(2 * frequencies * count, 2 * frequencies, 2)}
         self._lines(shape, self.complex, kind="real", inverse=False, length=n, groups=1, lines=count, **x)
 
     def back(self, shape: Shape) -> None:
@@ -130,7 +130,7 @@ class _Plan:
             kernel, constants, _ = self.stages.pop()
             self.stages.append((kernel, constants, ArrayType(shape, self.dtype)))
             return
-        x = {"source": Steps(2 * frequencies * count, 2 * frequencies, 2), "target": Steps(n * count, n, 1)}
+        x = {"source": FftSteps(2 * frequencies * count, 2 * frequencies, 2), "target": FftSteps(n * count, n, 1)}
         self._lines(shape, self.dtype, kind="back", inverse=True, length=n, groups=1, lines=count, divisor=n, **x)
 
     def _apart(self, shape: Shape, back: bool, count: int, m: int) -> None:
