@@ -136,7 +136,8 @@ def _parts(path: Path, limit: int, example: Sequence[Any] | None) -> Artifact:
     made = plan_loading.read(path, limit, graph)
     cost = Cost()
     cost.add("file", sum(map(len, made.files.values())), "bytes", "measured")
-    title = "nxjax and OpenVINO on the host" if any(r.op == "openvino" for r in made.rows) else _REFERENCE
+    others = {"openvino": "OpenVINO", "stablehlo": "XLA"}
+    title = " and ".join([_REFERENCE, *(others[op] for op in sorted({r.op for r in made.rows} & others.keys()))])
     build = Build(made.files, made.rows, cost, Runner(made.run, title, "host"), host=True)
     build.record("loaded", "host", title, took=digests(build.files))
     report = Report(

@@ -1,7 +1,8 @@
 """A program in parts, read back from its plan: every file is checked, and all of them are one function.
 
 Neither the plan nor the files are trusted. A file must have the digest that the plan gives it. The parts for a chip are
-read as such files are and computed by nxjax, or by OpenVINO on this host; those for the host are StableHLO.
+read as such files are and computed by nxjax, or by OpenVINO on this host; those for the host are StableHLO, which XLA
+computes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import os
 from base64 import b64decode
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -28,12 +28,11 @@ from nxjax.lower.npu.placement import placed
 from nxjax.lower.placement import Placement
 from nxjax.ops.quant_grid import Grid
 from nxjax.trace import dtypes
+from nxjax.trace.array import wrap
 from nxjax.trace.dtypes import DType
-from nxjax.trace.types import Shape
+from nxjax.trace.types import ArrayType, Shape
 
 END: Final = ".parts.json"
-# Above this room, since it makes functions of users.
-_HOST_READER: Final = "nxjax.stablehlo"
 _ANEW: Final = "save the artifact anew: artifact.save(folder)"
 _DTYPES: Final = {d.name: d for d in (*dtypes.INTEGER, *dtypes.FLOAT, *dtypes.COMPLEX, *dtypes.BOOL)}
 
@@ -181,7 +180,7 @@ class _Plan:
         files = {str(n): self._file(number, str(n), str(sha)) for n, sha in row["sha256"].items()}
         self.files |= files
         suffix = Path(name).suffix
-        reader = {".mlir": self._host, ".mlirbc": self._host, ".xml": self._openvino}.get(suffix)
+        reader = {".mlir": self._host, ".xml": self._openvino}.get(suffix)
         if reader is None and suffix not in (".tflite", ".onnx"):
             raise LoweringError(
                 f"{self.path.name}: part {number} is in a file that nothing here reads",
@@ -191,13 +190,23 @@ class _Plan:
         return lambda values: _typed(made(values), results)
 
     def _host(self, number: int, name: str, files: dict[str, bytes], row: dict[str, Any]) -> Run:
-        function = import_module(_HOST_READER).from_stablehlo(files[name])
-        text = ", ".join(f"{t['dtype']}{t['shape']}" for t in row["results"])
-        self.rows.append(Placement("stablehlo", f"part {number}: {text}", "host", reason="a part for the host"))
+        from nxjax.backends.xla.executable import XlaExecutable, compile_text
+
+        types = [ArrayType(shape, dtype) for dtype, shape in map(self._type, row["results"])]
+        text = files[name].decode()
+        try:
+            executable = XlaExecutable(compile_text(text), text, types)
+        except NxError:
+            raise
+        except Exception as error:  # the compiler's errors have no class in common
+            got = f"{type(error).__name__}: {error}"[:300]
+            raise InvalidFileError(f"{self.path.name}: part {number} is no StableHLO", got=got, fix=_ANEW) from error
+        said = ", ".join(map(str, types))
+        self.rows.append(Placement("stablehlo", f"part {number}: {said}", "host", reason="a part for the host"))
 
         def run(values: Sequence[NDArray]) -> list[NDArray]:
-            made = function(*values)
-            return [np.asarray(y) for y in (made if isinstance(made, (list, tuple)) else [made])]
+            given: Any = [wrap(np.ascontiguousarray(x).reshape(x.shape)) for x in values]
+            return [y.numpy() for y in executable(given)]
 
         return run
 
