@@ -23,7 +23,7 @@ SWEEPS: Final = 16  # at most; convergence is quadratic, and seven are what most
 
 
 @final
-class Eigh(Batched):
+class JacobiEigh(Batched):
     """[count, n, n], one triangle of which is read, to the vectors as columns and the ascending values [count, n]."""
 
     def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:

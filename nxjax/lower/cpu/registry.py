@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nxjax.kernels.cpu import ops
+from nxjax.trace.program import Equation
 
 if TYPE_CHECKING:
     from nxjax.lower.cpu.lapack import Routine
-    from nxjax.trace.program import Equation
 
 Rule = Callable[..., Sequence[Any]]
 MODULES: Final[Mapping[str, frozenset[str]]] = {

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.linalg_eigen import Eigh
+from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
 from tests.kernels.cpu.running import ISAS, run
 
 
@@ -20,7 +20,7 @@ def test_factors(dtype, lower):
         x[0] = 0
         x[1] *= huge
         x[2] /= huge
-        kernel = Eigh(dtype, count, n, lower)
+        kernel = JacobiEigh(dtype, count, n, lower)
         v, w = run(kernel, x, name=ISAS[0], cuts=[kernel.items // 2])
         half = triangle(x, strict)
         whole = half + half.swapaxes(1, 2) + x * np.eye(n)
@@ -34,10 +34,10 @@ def test_factors(dtype, lower):
 def test_neighbours_make_no_difference():
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20, 5, 5)).astype(np.float32)
-    alone = run(Eigh(x.dtype, 1, 5, True), x[7:8], name=ISAS[0])
+    alone = run(JacobiEigh(x.dtype, 1, 5, True), x[7:8], name=ISAS[0])
     x[3, 4, 1], x[5] = np.inf, np.nan
     x[3, 1, 4] = 0  # the triangle that is not read
-    v, w = run(Eigh(x.dtype, 20, 5, True), x, name=ISAS[0])
+    v, w = run(JacobiEigh(x.dtype, 20, 5, True), x, name=ISAS[0])
     np.testing.assert_array_equal(v[7], alone[0][0])
     np.testing.assert_array_equal(w[7], alone[1][0])
     lost = np.isnan(w).all(1)

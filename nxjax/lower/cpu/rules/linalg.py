@@ -10,7 +10,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
-from nxjax.kernels.cpu.linalg_eigen import Eigh
+from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
@@ -117,7 +117,7 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     if n > (TURNED if 2 * count * type.dtype.itemsize >= GROUP else ALONE):
         raise NoKernel("LAPACK's, for large or few matrices")
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
-    b.call(Eigh(type.dtype, count, n, e.params["lower"]), (ins,), outs)
+    b.call(JacobiEigh(type.dtype, count, n, e.params["lower"]), (ins,), outs)
     return outs
 
 
