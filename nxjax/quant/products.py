@@ -98,7 +98,10 @@ class Weighted(Storing):
             x = quantize_rows(x, axes=row) if row else x
             x = spanned(x, scheme.activations) if scheme.activations in dtypes.FLOAT else x
         if scheme.weights is not None:
-            w = quantize_weight(*self.stored(walk, w), dtype=scheme.weights)
+            w, scale = self.stored(walk, w)
+            if scheme.weights in dtypes.INTEGER:
+                self._check_finite("weights", scale, w)
+            w = quantize_weight(w, scale, dtype=scheme.weights)
         return self._finished(self.plain(x, w), b), None
 
     def stored_beside(self, values: Values, w: Any, grids: tuple[Grid, Grid] | None) -> tuple[Any, Any]:

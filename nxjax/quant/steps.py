@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, final
+from typing import Any, Final, SupportsIndex, final
 
 import numpy as np
 
@@ -103,10 +103,9 @@ def _types(state: Any) -> str:
 
 def place_of(state: Any) -> int:
     """The position that a user gave; refused if it is none."""
-    try:
-        return operator.index(state)
-    except TypeError:
-        raise ParameterError("quantize: state is the position of an argument", got=state, expected="0") from None
+    if isinstance(state, bool) or not isinstance(state, SupportsIndex):
+        raise ParameterError("quantize: state is the position of an argument", got=state, expected="0")
+    return operator.index(state)
 
 
 def tied(call: PlannedCall, policy: Policy, ranges: dict[str, Range], carried: Carried, place: int) -> dict[str, Range]:

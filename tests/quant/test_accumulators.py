@@ -165,6 +165,14 @@ def test_products_of_activations_that_could_wrap_stay_float():
         nx.eval_shape(nx.calibrate(lambda x, y: x @ y), *types)
 
 
+@pytest.mark.parametrize("policy", ["dynamic-int8", "int8-weights", "int4-weights"])
+def test_weights_without_an_integer_are_refused(policy: str):
+    x, w, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32), np.ones(3, np.float32)
+    w[2, 1] = np.nan
+    with pytest.raises(ParameterError, match=r"(?s)weights of dot_general have no integer.*nan at \(2, 1\)"):
+        nx.quantize(dense, policy)({"w": w, "b": b}, x)
+
+
 @pytest.mark.parametrize("policy", ["int8", "int16x8"])
 def test_numbers_without_an_integer_are_refused(policy: str):
     x, w, b = np.ones((2, 4), np.float32), np.ones((4, 3), np.float32), np.ones(3, np.float32)

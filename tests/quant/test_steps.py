@@ -87,6 +87,7 @@ def test_sums_on_grids_are_products_and_others_stay():
             "does not return the state that it takes",
         ),
         (lambda n, x: (n + x, x), {"state": "n"}, "position of an argument"),
+        (lambda n, x: (n + x, x), {"state": True}, "position of an argument"),
         (lambda n, x: (n + x, x), {"state": 2}, "names no argument"),
         (lambda n, x: (n + x, x), {"state": 0, "policy": "auto"}, "steps of a state"),
         (lambda n, x: (n + x, x), {"state": 0, "calibrate": []}, "no batches"),

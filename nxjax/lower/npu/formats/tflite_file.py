@@ -284,7 +284,12 @@ class TFLiteReader:
             rule = self.rules.get(o.name)
             if rule is None:
                 what = f"custom operator {o.custom!r}" if o.custom else f"operator {o.name}"
-                raise bad(f"an operator that nxjax's NPU graphs do not have: {what}")
+                raise InvalidFileError(
+                    f"tflite: an operator that nxjax's NPU graphs do not have: {what}",
+                    fix="such an operator holds what a tool compiled for a chip: load the file that the tool was given"
+                    if o.custom
+                    else "nx.interop.from_tflite reads the file as a function, and more operators",
+                )
             if unwritten := self.variables.intersection(o.inputs):
                 names = ", ".join(self.tensors[i].name for i in sorted(unwritten))
                 raise bad("a variable that is read before an operator writes it: a state", names)
