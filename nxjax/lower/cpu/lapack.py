@@ -63,7 +63,8 @@ def _room(name: str, before: Sequence[Any], dtype: DType, after: Sequence[Any] =
     """The work space that a routine asks for, and its length."""
     answer = np.zeros(1, dtype)
     _call(name, *before, answer, -1, *after)
-    size = max(1, int(answer[0].real))
+    # A single-precision number may have been rounded down.
+    size = max(1, int(np.nextafter(answer[0].real, np.inf)))
     return np.empty(size, dtype), size
 
 
