@@ -70,16 +70,15 @@ def test_a_chip_that_is_not_here_is_not_looked_for_by_its_library() -> None:
     if plugins.tpu_chips():
         pytest.skip("a TPU is here")
     code = (
-        "import sys, time, nxjax as nx\n"
-        "t = time.time()\n"
+        "import sys, nxjax as nx\n"
         "try: nx.devices('tpu')\n"
         "except RuntimeError as error: print(error)\n"
-        "print('loaded', 'jaxlib' in sys.modules, time.time() - t < 5)"
+        "print('loaded', 'jaxlib' in sys.modules)"
     )
     out = subprocess.check_output([sys.executable, "-c", code], text=True, timeout=60)
     assert "no 'tpu' device here" in out
     assert "no TPU on this machine" in out or "libtpu is not installed" in out
-    assert "loaded False True" in out
+    assert "loaded False" in out
 
 
 def test_names_of_vendors_mean_the_platform() -> None:
