@@ -174,11 +174,11 @@ SMALL = {t: small(t) for t in ("tflite", "onnx")}
 
 def loads_runs_or_refuses(data: bytes) -> None:
     """Anything but an error of nxjax escapes; so does what takes long."""
-    start = time.perf_counter()
+    start = time.process_time()
     with contextlib.suppress(NxError):
         loaded = load(data, memory_limit=2**24)
         loaded.run(*(np.zeros(t.shape, np.float32 if t.grid else t.dtype) for t in loaded.graph.inputs))
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 @pytest.mark.parametrize("kind", SMALL)
@@ -246,10 +246,10 @@ def bombs():
 def test_small_files_that_ask_for_terabytes_are_refused(node, largest):
     data = tflite.write(NpuGraph("bomb", list(node.inputs), list(node.outputs), [node]))
     assert len(data) < 1500
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(MemoryLimitError, match=rf"asks for more memory(.|\n)*{largest}"):
         load(data)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 def model(nodes, inputs, outputs, initializers=()) -> bytes:
@@ -293,10 +293,10 @@ def test_long_chains_are_read_without_recursion():
     n = 3000
     names = ["x", *(f"t{i}" for i in range(n - 1)), "y"]
     nodes = [helper.make_node("Abs", [a], [b], f"n{b}") for a, b in itertools.pairwise(names)]
-    start = time.perf_counter()
+    start = time.process_time()
     loaded = load(model(nodes, [("x", [2])], [("y", [2])]))
     assert loaded.run(jnp.float32([-1, 2])).tolist() == [1, 2] and len(loaded.report.rows) == n
-    assert time.perf_counter() - start < 20
+    assert time.process_time() - start < 20
 
 
 def test_graphs_within_graphs_are_refused_however_deep():

@@ -97,9 +97,9 @@ def test_a_large_network_takes_little_time():
     program = nx.make_jaxpr(f)(normal(2, 8))
     from nxjax.lower.npu.lower import lower
 
-    start = time.perf_counter()
+    start = time.process_time()
     g = lower(program)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert count(g) == {"fully_connected": 150, "add": 150}
 
 

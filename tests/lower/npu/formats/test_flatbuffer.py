@@ -105,10 +105,10 @@ def test_overlapping_parts_cannot_ask_for_more_than_the_file():
         at = tables + 8 * i
         data += struct.pack("<iI", at - leaf_vtable, region + 4 * i - at - 4)
     data += word(500) * (count + 1000)
-    start = time.perf_counter()
+    start = time.process_time()
     with pytest.raises(InvalidFileError, match="overlap"):
         flatbuffer.read(SCHEMA, "Tree", data, b"TREE")
-    assert time.perf_counter() - start < 2
+    assert time.process_time() - start < 2
 
 
 def test_a_length_that_leaves_the_file_names_its_byte():

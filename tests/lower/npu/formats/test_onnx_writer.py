@@ -219,8 +219,8 @@ def test_thousands_of_one_name_take_no_time_each():
     """Telling names apart was once quadratic: 12 000 nodes took 40 seconds."""
     chain = [Tensor("t", (1,), "float32") for _ in range(12001)]
     nodes = [Node("abs", (a,), (b,)) for a, b in itertools.pairwise(chain)]
-    start = time.perf_counter()
+    start = time.process_time()
     data = write(NpuGraph("g", [chain[0]], [chain[-1]], nodes))
-    assert time.perf_counter() - start < 12
+    assert time.process_time() - start < 12
     names = [n.name for n in onnx.load_from_string(data).graph.node]
     assert len(set(names)) == len(names) >= len(nodes)
