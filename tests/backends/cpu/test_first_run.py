@@ -210,4 +210,4 @@ def test_a_process_that_calls_small_functions_once_loads_no_compiler():
         "print([m for m in sys.modules if m.startswith(('nxjax.kernels.cpu.', 'nxjax.lower.cpu', 'llvmlite'))])"
     )
     loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
-    assert loaded == ["nxjax.kernels.cpu.llvm_thread"]
+    assert loaded == ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files"]
