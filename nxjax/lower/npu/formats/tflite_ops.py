@@ -263,7 +263,7 @@ def _read_quantize(r: TFLiteReader, u: OperatorUse) -> None:
 
 def _write_dequantize(w: TFLiteWriter, node: Node) -> None:
     """Weights in blocks are taken off their grid by the reshape behind it, those of layers with states by these."""
-    if node.output in w.apart:
+    if node.output in w.apart or node.output not in w.read:
         w.emit("DEQUANTIZE", node.inputs, node.outputs)
 
 
