@@ -103,7 +103,8 @@ def butterfly(f: Function, xs: Sequence[Pair]) -> list[Pair]:
         return [(a + c, b + d), (a - c, b - d)]
     if len(primes) == 1:
         return _prime(f, xs)
-    # Cooley and Tukey: x[b j + i] by transforms over j, then over i: the larger first, so that 2 turns nothing at n / 2.
+    # Cooley and Tukey: x[b j + i] by transforms over j, then over i. The larger first: at n / 2
+    # nothing is turned.
     a = 4 if n == 16 else primes[-1]
     b = n // a
     inner = [butterfly(f, xs[i::b]) for i in range(b)]
