@@ -7,6 +7,7 @@ import itertools
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,9 @@ X = np.array([0.1, -2.5, 3e30, 0.0], np.float32)
 
 
 @pytest.fixture(autouse=True)
-def _lazily() -> Iterator[None]:
-    with nx.config.using(executor="cpu", compile_first=False):
+def _lazily(tmp_path: Path) -> Iterator[None]:
+    # A cache of each test's own: what an earlier run of the tests has left would answer.
+    with nx.config.using(executor="cpu", compile_first=False, cache_dir=str(tmp_path)):
         yield
 
 
