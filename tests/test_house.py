@@ -338,10 +338,10 @@ def test_import_loads_no_vendor_package():
 
 # What `import nxjax` loads: no op, no transform, no executor. May only shrink.
 LOADED = """
-    config config/table config/weak_registry errors numpy numpy/array_functions numpy/documented numpy/eager
-    numpy/methods
-    numpy/operators numpy/placement ops trace trace/array trace/boundary trace/core trace/dtypes trace/kinds trace/lazy
-    trace/mesh trace/pages trace/params trace/partition trace/program trace/scope trace/sharding trace/sums trace/types
+    config config/digest config/table config/weak_registry errors numpy numpy/array_functions numpy/documented
+    numpy/eager numpy/methods numpy/operators numpy/placement ops trace trace/array trace/boundary trace/core
+    trace/dtypes trace/kinds trace/lazy trace/mesh trace/pages trace/params trace/partition trace/program trace/scope
+    trace/sharding trace/sums trace/types
 """
 
 
@@ -436,7 +436,7 @@ INNER: dict[str, str] = {
         lower/cpu/registry
         lower/cpu/rules/scatter nn/modules/base numpy/at numpy/creation numpy/elementwise numpy/methods*7
         numpy/placement*4 numpy/standard predict/features predict/predictor runtime/__init__ runtime/device
-        sharding*2
+        sharding*2 transforms/jit
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """
         vendors/intel/openvino_run backends/tpu/topologies*2 backends/xla/client

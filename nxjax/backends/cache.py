@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 from typing import Final
 
+from nxjax.config.digest import digest
 from nxjax.files import user_cache
 
 _SUFFIX: Final = ".nxc"
@@ -14,12 +14,12 @@ _SUFFIX: Final = ".nxc"
 
 def key_of(*parts: str | bytes) -> str:
     """A file name for content described by ``parts``."""
-    digest = hashlib.sha256()
+    found = digest()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little"))
-        digest.update(data)
-    return digest.hexdigest()
+        found.update(len(data).to_bytes(8, "little"))
+        found.update(data)
+    return found.hexdigest()
 
 
 def load(key: str) -> bytes | None:

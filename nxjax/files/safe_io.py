@@ -7,12 +7,10 @@ process waiting, and no more bytes than the reader says.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import stat
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from nxjax.errors import InvalidFileError
@@ -121,6 +119,8 @@ def parsed(text: str | bytes, unique: bool = False) -> Any:
             depth += 1 if mark[0] in b"[{" else -1
             if depth > _NESTED:
                 raise ValueError(f"nested more than {_NESTED} deep")
+    import json
+
     return json.loads(data, object_pairs_hook=_unique if unique else None)
 
 
@@ -156,20 +156,21 @@ def replacing(path: str | os.PathLike[str]) -> Generator[BinaryIO, None, None]:
     >>> place = os.path.join(tempfile.mkdtemp(), "numbers.bin")
     >>> with replacing(place) as file:
     ...     _ = file.write(b"one")
-    >>> Path(place).read_bytes()
+    >>> read(place, 10)
     b'one'
     """
-    target = Path(path)
+    folder, name = os.path.split(path)
     # Not of `tempfile`, whose files are readable by their owner only.
-    temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}")
+    temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
     try:
         with open(temporary, "xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, target)
+        os.replace(temporary, path)
     except BaseException:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
         raise
 
 
@@ -181,7 +182,7 @@ def write(path: str | os.PathLike[str], data: bytes) -> None:
 
     >>> import tempfile
     >>> place = os.path.join(tempfile.mkdtemp(), "numbers.bin")
-    >>> write(place, b"one"), write(place, b"two"), Path(place).read_bytes()
+    >>> write(place, b"one"), write(place, b"two"), read(place, 10)
     (None, None, b'two')
     """
     with replacing(path) as file:

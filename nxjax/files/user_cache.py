@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import hashlib
 import os
 import re
 import stat
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from nxjax.config import config
+from nxjax.config.digest import digest
 from nxjax.files import safe_io
 
 _DIGEST: Final = 32  # bytes
@@ -46,7 +45,7 @@ _FLAGS: Final = sum(getattr(os, f"O_{name}", 0) for name in ("NONBLOCK", "NOFOLL
 _known: dict[tuple[str, int], tuple[int, ...]] = {}
 _warned: set[str] = set()
 # Per folder: bytes that this process has stored since it last looked at all files.
-_stored: dict[Path, int] = {}
+_stored: dict[str, int] = {}
 
 
 def load(name: str) -> bytes | None:
@@ -54,7 +53,7 @@ def load(name: str) -> bytes | None:
     folder = _folder()
     if folder is None:
         return None
-    path = folder / name
+    path = os.path.join(folder, name)
     try:
         handle = os.open(path, os.O_RDONLY | _FLAGS)
     except OSError as error:
@@ -77,14 +76,14 @@ def load(name: str) -> bytes | None:
     return None
 
 
-def store(name: str, payload: bytes) -> Path | None:
+def store(name: str, payload: bytes) -> str | None:
     """Keep ``payload`` under ``name``; where it lies, or None: a folder that cannot be written to is no error."""
     nbytes = len(payload) + _DIGEST
     folder = _folder(make=True) if nbytes <= min(_limit(), _LARGEST) else None
     if folder is None:
         return None
-    path = folder / name
-    temporary = folder / f"{name}.{os.getpid()}-{os.urandom(8).hex()}{_UNFINISHED}"
+    path = os.path.join(folder, name)
+    temporary = f"{path}.{os.getpid()}-{os.urandom(8).hex()}{_UNFINISHED}"
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _FLAGS, 0o600)
         try:
@@ -113,7 +112,7 @@ def touch(name: str) -> bool:
     folder = _folder()
     try:
         if folder is not None:
-            os.utime(folder / name)
+            os.utime(os.path.join(folder, name))
         return folder is not None
     except OSError:
         return False
@@ -124,7 +123,7 @@ def discard(name: str) -> None:
     folder = _folder()
     if folder is not None:
         with contextlib.suppress(OSError):
-            os.unlink(folder / name)
+            os.unlink(os.path.join(folder, name))
 
 
 class CacheEntry(NamedTuple):
@@ -132,7 +131,7 @@ class CacheEntry(NamedTuple):
 
     used: float
     nbytes: int
-    path: Path
+    path: str
 
 
 def entries() -> list[CacheEntry]:
@@ -148,9 +147,9 @@ def _limit() -> int:
 
 def _digest(name: str, payload: bytes | memoryview) -> bytes:
     """Of the content under its own name: a file that was renamed, or copied over another, is not believed either."""
-    digest = hashlib.sha256(name.encode() + b"\0")
-    digest.update(payload)
-    return digest.digest()
+    found = digest(name.encode() + b"\0")
+    found.update(payload)
+    return found.digest()
 
 
 def _content(handle: int) -> bytes | None:
@@ -172,7 +171,7 @@ def _content(handle: int) -> bytes | None:
 # --- the folder ---
 
 
-def _folder(make: bool = False) -> Path | None:
+def _folder(make: bool = False) -> str | None:
     """The folder, or None where there is none to be used. Looked at each time, as it may be replaced meanwhile."""
     path = config.cache_dir
     if not path or not config.cache_bytes:
@@ -184,10 +183,10 @@ def _folder(make: bool = False) -> Path | None:
             raise FileNotFoundError
     except OSError:
         return _looked_at(path, user, make)
-    return Path(path)
+    return path
 
 
-def _looked_at(path: str, user: int, make: bool) -> Path | None:
+def _looked_at(path: str, user: int, make: bool) -> str | None:
     """The folder at ``path``, if it is fit to be used or can be made; one warning if others could meddle with it."""
     why = "" if os.path.isabs(path) else "the path is relative"
     try:
@@ -206,7 +205,7 @@ def _looked_at(path: str, user: int, make: bool) -> Path | None:
         if not why:
             status = os.stat(path)
             _known[path, user] = (status.st_dev, status.st_ino, status.st_mode, status.st_uid)
-            return Path(path)
+            return path
     except OSError:
         return None
     if path not in _warned:
@@ -274,28 +273,28 @@ def _open_to_others(path: str, user: int) -> str:
 # --- its size ---
 
 
-def _entries(folder: Path) -> Iterator[CacheEntry]:
+def _entries(folder: str) -> Iterator[CacheEntry]:
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         for entry in found:
             if _KEPT.fullmatch(entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
-                    yield CacheEntry(status.st_mtime, status.st_size, folder / entry.name)
+                    yield CacheEntry(status.st_mtime, status.st_size, os.path.join(folder, entry.name))
 
 
-def _note(folder: Path) -> Path:
+def _note(folder: str) -> str:
     """The file that says when the folder was last looked through, for this limit."""
-    return folder / f".swept-{config.cache_bytes}"
+    return os.path.join(folder, f".swept-{config.cache_bytes}")
 
 
-def _swept_lately(folder: Path) -> bool:
+def _swept_lately(folder: str) -> bool:
     try:
         return abs(time.time() - os.lstat(_note(folder)).st_mtime) < _PAUSE
     except OSError:
         return False
 
 
-def _sweep(folder: Path, newest: Path) -> None:
+def _sweep(folder: str, newest: str) -> None:
     """Remove the least recently used beyond the limit, but ``newest``, and what writers that died have left."""
     found = sorted(_entries(folder))
     total, limit = sum(e.nbytes for e in found), _limit()
@@ -309,18 +308,18 @@ def _sweep(folder: Path, newest: Path) -> None:
                 total -= entry.nbytes
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
-            if name.endswith(_UNFINISHED) and _abandoned(folder / name):
+            if name.endswith(_UNFINISHED) and _abandoned(os.path.join(folder, name)):
                 with contextlib.suppress(OSError):
-                    os.unlink(folder / name)
+                    os.unlink(os.path.join(folder, name))
         if len(found) >= _MANY:
             for name in (n for n in os.listdir(folder) if n.startswith(".swept-")):
-                os.unlink(folder / name)
+                os.unlink(os.path.join(folder, name))
             os.close(os.open(_note(folder), os.O_WRONLY | os.O_CREAT | _FLAGS, 0o600))
 
 
-def _abandoned(path: Path) -> bool:
+def _abandoned(path: str) -> bool:
     """Whether the writer of an unfinished file is gone. Removing one of a process that is elsewhere does no harm."""
-    writer = _WRITER.fullmatch(path.name)
+    writer = _WRITER.fullmatch(os.path.basename(path))
     if writer is not None and safe_io.is_dead(int(writer[1])):
         return True
     with contextlib.suppress(OSError):

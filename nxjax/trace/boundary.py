@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import os
@@ -101,6 +100,8 @@ def _nearest(signature: inspect.Signature, given: Mapping[str, object]) -> str |
     known = signature.parameters
     if any(p.kind is p.VAR_KEYWORD for p in known.values()):
         return None
+    import difflib
+
     near = [difflib.get_close_matches(name, known, 1) for name in given if name not in known]
     return f"did you mean {' and '.join(f'{n}=' for found in near for n in found)}?" if any(near) else None
 

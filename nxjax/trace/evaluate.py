@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,8 +13,7 @@ from nxjax.trace.program import Equation, Literal, Program, Var
 NDArray = np.ndarray[Any, Any]
 
 
-@dataclass(frozen=True)
-class Perturbation:
+class Perturbation(NamedTuple):
     """What becomes of each value that an equation gives, also in programs that ops hold.
 
     Attributes:

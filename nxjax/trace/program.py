@@ -6,7 +6,6 @@ Text form in `text`, making one in `stage`.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import Any, Final, TypeVar, final
 import numpy as np
 
 from nxjax.config import config
+from nxjax.config.digest import digest
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import NO_FUNCTIONS, check_params
@@ -365,18 +365,18 @@ class Program(_Lazy):
     @cached_property
     def _hashed(self) -> tuple[str, bool]:
         text = _text().canonical_text(self)
-        digest = hashlib.sha256(text.encode())
+        found = digest(text.encode())
 
         def add_values(program: Program) -> None:
             for value in program.values:
                 data = np.ascontiguousarray(value.numpy())  # pyright: ignore[reportAttributeAccessIssue]
-                digest.update(data.view(np.uint8).tobytes() if data.dtype.itemsize else b"")
+                found.update(data.view(np.uint8).tobytes() if data.dtype.itemsize else b"")
             for equation in program.equations:
                 for inner in equation.programs():
                     add_values(inner)
 
         add_values(self)
-        return digest.hexdigest(), _text().IDENTITY.search(text) is None
+        return found.hexdigest(), _text().IDENTITY.search(text) is None
 
     def __call__(self, *args: Array) -> list[Array]:
         return run(self, args)

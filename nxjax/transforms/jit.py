@@ -26,7 +26,6 @@ from nxjax.trace.core import EVAL, Array, current_trace, current_watcher
 from nxjax.trace.pages import render
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms import retrace
-from nxjax.transforms.call import jit_call
 from nxjax.transforms.jit_arguments import Arguments
 from nxjax.transforms.jit_entry import Entry, are_uncommitted, trace_context
 from nxjax.transforms.jit_options import OPTIONS, given_sharding, resolve_argnums
@@ -148,6 +147,8 @@ class Jitted(Generic[P, R]):
         elif self.inline:
             out = entry.traced.program(*values)
         else:
+            from nxjax.transforms.call import jit_call
+
             out = jit_call(*entry.consts, *values, program=entry.hoisted, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
@@ -23,16 +22,23 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 
 if TYPE_CHECKING:
+    from logging import Logger
+
     from nxjax.transforms.jit_trace import TracedCall
 
 _KEPT: Final = 256  # signatures of one function; the oldest go
 _KEPT_OF_CODE: Final = 16  # of all functions that were jitted of one code
-_log: Final = logging.getLogger("nxjax")
 _STATE: Final = (
     "the named axes in scope",
     "the current mesh",
     *("settings" if name == "mode" else name for name in CallSettings.names),
 )
+
+
+def _log() -> Logger:
+    import logging  # a program that says nothing starts without it
+
+    return logging.getLogger("nxjax")
 
 
 @final
@@ -88,11 +94,11 @@ def record_trace(jitted: Any, new: TraceRecord) -> None:
     code = _code(jitted.fun)
     others = _of_code.setdefault(code, []) if code is not None else []
     if config.log_compiles:
-        _log.warning("Finished tracing %s for jit in %.6f s: %s", new.name, new.tracing, new)
+        _log().warning("Finished tracing %s for jit in %.6f s: %s", new.name, new.tracing, new)
     if config.explain_cache_misses:
         found = explain(new, history, jitted, others)
         at = f" at {new.source}" if new.source is not None else ""
-        _log.warning("Tracing %s%s%s", new.name, at, "".join(f"\n  {what}\n    fix: {fix}" for what, fix in found))
+        _log().warning("Tracing %s%s%s", new.name, at, "".join(f"\n  {what}\n    fix: {fix}" for what, fix in found))
     history.append(new)
     others.append((ref(jitted), new))
     if len(history) > _KEPT:
@@ -110,7 +116,7 @@ def time_compilation(signature: TraceRecord | None) -> Generator[None]:
         seconds = perf_counter() - begin
         signature.compiling += seconds
         if config.log_compiles:
-            _log.warning("Compiled %s in %.6f s: %s", signature.name, seconds, signature)
+            _log().warning("Compiled %s in %.6f s: %s", signature.name, seconds, signature)
 
 
 def _code(fun: Any) -> CodeType | None:

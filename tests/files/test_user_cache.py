@@ -77,7 +77,7 @@ def test_a_folder_of_another_user(folder, monkeypatch):
 
 
 def test_a_file_of_another_user(folder, monkeypatch):
-    path = user_cache.store("a.nxc", b"payload")
+    path = Path(user_cache.store("a.nxc", b"payload"))
     assert user_cache.load("a.nxc") == b"payload"
     real, user = os.fstat, os.geteuid() + 1
 
@@ -174,7 +174,7 @@ def test_what_is_no_file_of_ours(folder):
 
 
 def test_the_hash_is_of_the_name_and_all_bytes(folder):
-    path = user_cache.store("a.so", b"payload")
+    path = Path(user_cache.store("a.so", b"payload"))
     good = path.read_bytes()
     assert user_cache.load("a.so") == b"payload"
     for i in range(len(good)):

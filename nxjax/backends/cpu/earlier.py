@@ -13,7 +13,6 @@ import os
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Final
 
 from nxjax.backends import cache
@@ -28,7 +27,7 @@ _PROCESSOR: Final = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
     "CPU implementer", "CPU architecture", "CPU variant", "CPU part", "CPU revision", "Features",
 )  # fmt: skip
-_CPUINFO: Final = Path("/proc/cpuinfo")
+_CPUINFO: Final = "/proc/cpuinfo"
 
 
 @lru_cache(1)
@@ -38,7 +37,8 @@ def _good_for() -> str | None:
     if llvm is None or llvm.origin is None or not sys.platform.startswith("linux"):
         return None
     try:
-        lines = {line for line in _CPUINFO.read_text().splitlines() if line.partition("\t")[0].strip() in _PROCESSOR}
+        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+            lines = {line for line in file.read().splitlines() if line.partition("\t")[0].strip() in _PROCESSOR}
         files = [(llvm.origin, os.stat(llvm.origin)), *_sources()]
     except OSError:
         return None
@@ -49,9 +49,9 @@ def _good_for() -> str | None:
 
 
 def _sources() -> list[tuple[str, os.stat_result]]:
-    root = Path(__file__).parents[2]
+    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     found: list[tuple[str, os.stat_result]] = []
-    folders = [str(root / name) for name in _ROOMS]
+    folders = [os.path.join(root, *name.split("/")) for name in _ROOMS]
     while folders:
         with os.scandir(folders.pop()) as entries:
             for entry in entries:

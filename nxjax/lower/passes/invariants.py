@@ -6,12 +6,14 @@ Equations themselves are checked by `trace.program.check`. Must not know what an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from nxjax.config import config
 from nxjax.errors import ProgramError
 from nxjax.trace.program import Equation, Literal, Program
-from nxjax.transforms.control.loop import LoopParams
+
+if TYPE_CHECKING:
+    from nxjax.transforms.control.loop import LoopParams
 
 
 def passed(before: Program, after: Program, *, used: bool = False) -> Program:

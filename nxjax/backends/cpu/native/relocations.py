@@ -4,13 +4,10 @@ numbers. Knows no object file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, NamedTuple
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class RelocationKind:
+class RelocationKind(NamedTuple):
     """How an address is written.
 
     Attributes:
@@ -44,9 +41,7 @@ class RelocationKind:
         return word
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class Processor:
+class Processor(NamedTuple):
     """One processor's objects.
 
     Attributes:

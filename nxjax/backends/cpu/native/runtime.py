@@ -11,7 +11,6 @@ import ctypes
 import os
 import threading
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, Final, final
 
 from nxjax.backends.cpu import earlier
@@ -137,7 +136,10 @@ _SHARES: Final[tuple[tuple[str, ...], ...]] = (
 def _share(files: tuple[str, ...]) -> int:
     """Processors' worth of time by what the files say; a large number where they say nothing."""
     try:
-        numbers = [int(n) for file in files for n in Path(file).read_text().split()]
+        numbers: list[int] = []
+        for name in files:
+            with open(name, encoding="ascii") as file:
+                numbers += map(int, file.read().split())
     except (OSError, ValueError):  # no such files; "max"
         return 2**20
     return -(-numbers[0] // numbers[1]) if len(numbers) == 2 and min(numbers) > 0 else 2**20
