@@ -36,7 +36,8 @@ NAMES = (
     "interop",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"
-LONG = ("nas", "tuning", "reproducible", "quantizers")  # asked for by name only
+WIDE = "breadth"
+LONG = (WIDE, "nas", "tuning", "reproducible", "quantizers")  # asked for by name only
 STANDARD = "array_api"  # needs a checkout of the standard's test suite
 
 
@@ -46,19 +47,24 @@ def main() -> int:
     known = (TABLE, STANDARD, *LONG, *NAMES)
     parser.add_argument("names", nargs="*", metavar="name", help=", ".join(known))
     parser.add_argument("--suite", default="", metavar="PATH", help=f"for {STANDARD}: a checkout of array-api-tests")
+    parser.add_argument(
+        "--areas", nargs="+", default=(), metavar="AREA", help=f"for {WIDE}: only these, or AREA.PROGRAM"
+    )
+    parser.add_argument("--thorough", action="store_true", help=f"for {WIDE}: all inputs, for longer")
     given = parser.parse_args()
+    options = {STANDARD: (given.suite,), WIDE: (given.areas, given.thorough)}
     names = given.names or NAMES
     if unknown := set(names) - set(known):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     found: list[Figure] = []
     for name in names:
         module = importlib.import_module(f"benchmarks.{name}")
-        for figure in module.figures(given.suite) if name == STANDARD else module.figures():
+        for figure in module.figures(*options.get(name, ())):
             if name != TABLE:
                 print(figure.line(), flush=True)
             found.append(figure)
     print(f"kept in {keep(found)}")
-    return 0
+    return int(any(f.most is not None and f.ours > f.most for f in found))
 
 
 if __name__ == "__main__":

@@ -105,24 +105,24 @@ def measured(row: Row) -> Figure:
     cache = "" if row.cold else nx.config.cache_dir
     with nx.config.using(cpu_isa=row.isa or nx.config.cpu_isa, cache_dir=cache):
         ours, peers = row.works()
-        times = _times({"nxjax": ours, **peers}, row.rounds)
-    mine = times.pop("nxjax")
-    order = sorted(times, key=lambda who: times[who])
+        found = times({"nxjax": ours, **peers}, row.rounds)
+    mine = found.pop("nxjax")
+    order = sorted(found, key=lambda who: found[who])
     parts: list[str] = []
     most = ceilings()
     if row.flops:
         parts.append(f"{row.flops / mine / 1e9:.0f} GFLOP/s, {row.flops / mine / most.flops:.0%} of peak")
     if row.nbytes:
         parts.append(f"{row.nbytes / mine / 1e9:.1f} GB/s, {row.nbytes / mine / most.bandwidth:.0%} of a copy")
-    parts.append(", ".join(f"{who} {times[who] / mine:.2f}x" for who in order) or "no peer is installed")
+    parts.append(", ".join(f"{who} {found[who] / mine:.2f}x" for who in order) or "no peer is installed")
     return Figure(
         row.name,
         mine,
-        times[order[0]] if order else None,
+        found[order[0]] if order else None,
         order[0] if order else "",
         row.bar and 1 / row.bar,
         "; ".join(parts),
-        peers=times,
+        peers=found,
         against=dict(row.against),
         flops=row.flops,
         nbytes=row.nbytes,
@@ -134,8 +134,10 @@ def all_measured(rows: Iterator[Row]) -> Iterator[Figure]:
     return map(measured, rows)
 
 
-def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
-    """The least seconds of a call of each.
+def times(works: Mapping[str, Work], rounds: int, seconds: float = 4.0, pause: float = _ASLEEP) -> dict[str, float]:
+    """The least seconds of a call of each, in at least ``rounds`` rounds and about ``seconds`` of them.
+
+    A short ``pause`` before each is for quick looks: only NumPy's threads are waited for then.
 
     Libraries' threads go on spinning after their work (OpenBLAS's for 0.12 s, as measured), on a processor that the
     next one's threads need: each begins when those of the last have gone to sleep, and is awake when it is timed.
@@ -144,20 +146,21 @@ def _times(works: Mapping[str, Work], rounds: int) -> dict[str, float]:
     for who, work in works.items():
         # The first calls compile, and some find a shorter way for the next.
         took, spent, done = float("inf"), 0.0, 0
-        while done < 2 or spent < 0.2 or (done < 10 and spent < 2):
+        while done < 2 or spent < 0.05 * seconds or (done < 10 and spent < 0.5 * seconds):
             start = time.perf_counter()
             work()
             last = time.perf_counter() - start
             took, spent, done = min(took, last), spent + last, done + 1
-        calls[who] = max(1, min(20000, int(0.01 / took)))
+        calls[who] = max(1, min(20000, int(0.01 * min(1.0, seconds) / took)))
     least = dict.fromkeys(works, float("inf"))
     begin, done = time.perf_counter(), 0
     gc.disable()
     try:
-        while done < rounds or (time.perf_counter() - begin < 4 and done < 60):
+        before = ""
+        while done < rounds or (time.perf_counter() - begin < seconds and done < 60):
             for who, work in works.items():
-                time.sleep(_ASLEEP)
-                awake = time.perf_counter() + _AWAKE
+                time.sleep(_ASLEEP if before == "numpy" else pause)
+                before, awake = who, time.perf_counter() + min(_AWAKE, pause)
                 while least[who] < _AWAKE and time.perf_counter() < awake:
                     work()
                 start = time.perf_counter()
