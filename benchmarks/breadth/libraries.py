@@ -83,9 +83,11 @@ def torch_work(program: Program, arrays: Sequence[np.ndarray], *, compiled: bool
     if torch is None or any(x.dtype.kind == "V" for x in arrays):
         return None
     torch.set_num_threads(THREADS)
-    functional, special = torch.nn.functional, torch.special
-    lib = SimpleNamespace(numpy=_TorchNames(torch), scipy=SimpleNamespace(special=special), nn=functional)
-    f, xs = program.of(lib), [torch.from_numpy(x) for x in arrays]
+    scipy = SimpleNamespace(special=torch.special)
+    f, xs = (
+        program.of(SimpleNamespace(numpy=_TorchNames(torch), scipy=scipy, nn=torch.nn.functional)),
+        [torch.from_numpy(x) for x in arrays],
+    )
     f = torch.compile(f) if compiled else f
 
     def run() -> object:

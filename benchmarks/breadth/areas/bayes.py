@@ -36,8 +36,8 @@ def _posterior(lib, x, y):
     return lambda w: -(lib.nn.softplus(x @ w) - y * (x @ w)).sum() - (w * w).sum() / 2
 
 
-@program("n d", "n: binary", "d: small", rows=("n=200 d=8", "n=30 d=3 float64"), tolerance=100)
-def hamiltonian_monte_carlo(lib, x, y, w):
+@program("n d", "n: binary", "d: small", ": below 99", rows=("n=200 d=8", "n=30 d=3 float64"), tolerance=100)
+def hamiltonian_monte_carlo(lib, x, y, w, seed):
     logp = _posterior(lib, x, y)
     force = lib.grad(logp)
 
@@ -56,11 +56,11 @@ def hamiltonian_monte_carlo(lib, x, y, w):
         w = lib.numpy.where(lib.numpy.log(lib.random.uniform(accept)) < gain, q, w)
         return w, w
 
-    return lib.lax.scan(sample, w, lib.random.split(lib.random.key(0), 10))[1]
+    return lib.lax.scan(sample, w, lib.random.split(lib.random.key(seed), 10))[1]
 
 
-@program("c d: small", rows=("c=256 d=4", "c=8 d=2 float64"), tolerance=100)
-def metropolis_chains(lib, start):
+@program("c d: small", ": below 99", rows=("c=256 d=4", "c=8 d=2 float64"), tolerance=100)
+def metropolis_chains(lib, start, seed):
     logp = lambda w: -((1 - w[0]) ** 2 + 2 * (w[1] - w[0] ** 2) ** 2 + (w**2).sum())
 
     def chain(w, key):
@@ -72,7 +72,7 @@ def metropolis_chains(lib, start):
 
         return lib.lax.scan(step, w, lib.random.split(key, 30))[0]
 
-    return lib.vmap(chain)(start, lib.random.split(lib.random.key(4), start.shape[0]))
+    return lib.vmap(chain)(start, lib.random.split(lib.random.key(seed), start.shape[0]))
 
 
 @program("t 2", rows=("t=500", "t=30 float64"), tolerance=50)
@@ -91,8 +91,8 @@ def kalman_filter(lib, ys):
     return lib.lax.scan(step, (np.zeros(4, ys.dtype), eye), ys)[1]
 
 
-@program("t", "p", rows=("t=50 p=1000", "t=10 p=50 float64"), tolerance=100)
-def particle_filter(lib, ys, particles):
+@program("t", "p", ": below 99", rows=("t=50 p=1000", "t=10 p=50 float64"), tolerance=100)
+def particle_filter(lib, ys, particles, seed):
     np = lib.numpy
 
     def step(x, row):
@@ -104,7 +104,7 @@ def particle_filter(lib, ys, particles):
         index = np.clip(np.searchsorted(np.cumsum(w), at), 0, x.shape[0] - 1)
         return x[index], (w * x).sum()
 
-    return lib.lax.scan(step, particles, (ys, lib.random.split(lib.random.key(5), ys.shape[0])))[1].mean()
+    return lib.lax.scan(step, particles, (ys, lib.random.split(lib.random.key(seed), ys.shape[0])))[1].mean()
 
 
 def _rbf(lib, a, b):
@@ -131,10 +131,10 @@ def gaussian_process_evidence_gradient(lib, x, y, length):
     return lib.value_and_grad(evidence)(length)
 
 
-@program("n d", "n: binary", "d: small", rows=("n=500 d=16", "n=30 d=3 float64"), tolerance=10)
-def variational_gradient(lib, x, y, mean):
+@program("n d", "n: binary", "d: small", ": below 99", rows=("n=500 d=16", "n=30 d=3 float64"), tolerance=10)
+def variational_gradient(lib, x, y, mean, seed):
     logp = _posterior(lib, x, y)
-    noise = lib.random.normal(lib.random.key(6), (16, mean.shape[0]), mean.dtype)
+    noise = lib.random.normal(lib.random.key(seed), (16, mean.shape[0]), mean.dtype)
 
     def bound(params):
         mean, log_scale = params
@@ -184,7 +184,7 @@ def beta_moments_gradient(lib, a, b):
     return lib.grad(lambda a: lib.scipy.special.betaln(a, b).sum())(a)
 
 
-@program("n: positive", rows=("n=2000", "n=50"), tolerance=10)
-def posterior_predictive_draws(lib, rate):
-    key = lib.random.key(8)
+@program("n: positive", ": below 99", rows=("n=2000", "n=50"), tolerance=10)
+def posterior_predictive_draws(lib, rate, seed):
+    key = lib.random.key(seed)
     return lib.random.exponential(key, (20, rate.shape[0])) / rate

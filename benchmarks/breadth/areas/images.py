@@ -99,9 +99,9 @@ def integral_image_box(lib, x):
     return (total[8:, 8:] - total[:-8, 8:] - total[8:, :-8] + total[:-8, :-8]) / 64
 
 
-@program("b h w 3: unit", rows=("b=8 h=48 w=48", "b=2 h=12 w=12"))
-def augment(lib, x):
-    key = lib.random.key(3)
+@program("b h w 3: unit", ": below 99", rows=("b=8 h=48 w=48", "b=2 h=12 w=12"))
+def augment(lib, x, seed):
+    key = lib.random.key(seed)
     flip = lib.random.bernoulli(key, 0.5, (x.shape[0],))
     x = lib.numpy.where(flip[:, None, None, None], x[:, :, ::-1], x)
     return lib.numpy.clip(x * 1.2 - 0.1, 0, 1)

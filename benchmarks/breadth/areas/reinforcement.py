@@ -110,8 +110,8 @@ def cart_pole_policy_search(lib, start, w):
     return lib.grad(cost)(w)
 
 
-@program("k: unit", rows=("k=10", "k=10 float64"))
-def bandit_upper_confidence(lib, means):
+@program("k: unit", ": below 99", rows=("k=10", "k=10 float64"))
+def bandit_upper_confidence(lib, means, seed):
     np = lib.numpy
 
     def step(state, key):
@@ -121,21 +121,21 @@ def bandit_upper_confidence(lib, means):
         return (counts.at[arm].add(1), sums.at[arm].add(reward), t + 1), arm
 
     start = (np.ones_like(means), means, np.asarray(10.0, means.dtype))
-    return lib.lax.scan(step, start, lib.random.split(lib.random.key(2), 300))[1]
+    return lib.lax.scan(step, start, lib.random.split(lib.random.key(seed), 300))[1]
 
 
 @program("b a", rows=("b=5000 a=16", "b=32 a=4 float64"))
 def softmax_policy_entropy(lib, logits):
-    logp = lib.nn.log_softmax(logits)
+    logp = lib.nn.log_softmax(logits, -1)
     return -(lib.numpy.exp(logp) * logp).sum(axis=-1).mean()
 
 
-@program("b a", rows=("b=5000 a=8", "b=32 a=4"))
-def sample_actions(lib, logits):
-    return lib.random.categorical(lib.random.key(7), logits)
+@program("b a", ": below 99", rows=("b=5000 a=8", "b=32 a=4"))
+def sample_actions(lib, logits, seed):
+    return lib.random.categorical(lib.random.key(seed), logits)
 
 
-@program("n d", "n: positive", "b: unit", rows=("n=10000 d=8 b=256", "n=64 d=4 b=12 float64"))
+@program("n d", "n: counts", "b: unit", rows=("n=10000 d=8 b=256", "n=64 d=4 b=12 float64"))
 def prioritized_replay(lib, memory, priority, u):
     cdf = lib.numpy.cumsum(priority)
     index = lib.numpy.searchsorted(cdf, u * cdf[-1])

@@ -25,6 +25,7 @@ from nxjax.kernels.cpu.math_base import (
     product_error,
     to_integer_word,
     two_sum,
+    where_rare,
     words,
 )
 from nxjax.kernels.cpu.math_exp import constants
@@ -107,7 +108,7 @@ def asinh(f: Function, isa: Isa, x: Value) -> Value:
     near = f.select(far, 1.0, size)
     square = near * near
     near = near + square / (f.intrinsic("sqrt", x.type, square + 1.0) + 1.0)
-    y = f.select(far, log(f, isa, size) + math.log(2), log1p(f, isa, near))
+    y = where_rare(f, far, log1p(f, isa, near), lambda: log(f, isa, size) + math.log(2))
     return copysign(f, y, x)
 
 
@@ -117,7 +118,7 @@ def acosh(f: Function, isa: Isa, x: Value) -> Value:
     far = x.gt(2.0**28)
     t = f.select(far, 1.0, x) - 1.0
     near = log1p(f, isa, t + f.intrinsic("sqrt", x.type, f.fma(t, t, t + t)))
-    y = f.select(far, log(f, isa, x) + math.log(2), near)
+    y = where_rare(f, far, near, lambda: log(f, isa, x) + math.log(2))
     return f.select(x.lt(1.0), INVALID, y)
 
 

@@ -8,9 +8,18 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of
+from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.math_base import copysign, fabs, horner, is_single, nearest, polynomial, product_error
+from nxjax.kernels.cpu.math_base import (
+    copysign,
+    fabs,
+    horner,
+    is_single,
+    nearest,
+    polynomial,
+    product_error,
+    where_rare,
+)
 from nxjax.kernels.cpu.math_exp import exp, exp_moderate, exp_times
 from nxjax.kernels.cpu.math_log import log, log1p
 from nxjax.kernels.cpu.math_trig import sin, tan
@@ -62,8 +71,30 @@ _LGAMMA: Final = (
     1.0838659214896955e-08, -5.183475041970047e-09, 2.4836745438024785e-09, -1.1921401405860912e-09,
     5.731367241678862e-10,
 )  # fmt: skip
+# The same for floats: 2^-37.2
+_LGAMMA_SINGLE: Final = (
+    0.4227843351, 0.32246703342, -0.0673523014391, 0.0205808088861, -0.00738553314161,
+    0.00289049577344, -0.00119305605308, 0.000509866949631, -0.00022086364188, 9.81654593488e-05,
+    -5.27971365955e-05, 2.44917580858e-05,
+)  # fmt: skip
 # B_2k / (2 k (2 k - 1)) for k = 1, 2, ...
 _STIRLING: Final = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156, -3617 / 122400)
+# e^-x I0(x) sqrt(1 + x / 2) as a function of t = (x - 8) / (x + 8), for all x >= 0; 2^-29.7
+_I0E_SINGLE: Final = (
+    0.32072321471, -0.0757651165712, 0.0739997309492, -0.0749200636218, 0.0794472053182,
+    -0.0890998107005, 0.104010561955, -0.117502687225, 0.110176474986, -0.0576756085016,
+    -0.031087251563, 0.0835795205871, -0.0384000761883, -0.0383645624554, 0.0367028335729,
+    0.013690445784, -0.0200644333774, -0.00335694939468, 0.00654948849582, 0.000462228084654,
+    -0.00101035321614,
+)  # fmt: skip
+# e^-x I1(x) sqrt(1 + x / 2) (1 + x) / x likewise; 2^-29.8
+_I1E_SINGLE: Final = (
+    0.337445700032, -0.106036121038, 0.0948939240922, -0.0793491479684, 0.0572281758081,
+    -0.0252415953662, -0.0188999074747, 0.0694600646202, -0.10312822729, 0.0831584891034,
+    -0.00142181830997, -0.0722458457132, 0.0502600811163, 0.0279535841257, -0.0405554473957,
+    -0.00802035441304, 0.0208971707776, 0.00153276774425, -0.00668177449622, -0.000164445193491,
+    0.00100951927807,
+)  # fmt: skip
 
 
 def _erf_near(f: Function, x: Value) -> Value:
@@ -136,6 +167,11 @@ def erf_inv(f: Function, isa: Isa, x: Value) -> Value:
     return f.select(inside, copysign(f, z, x), y)
 
 
+def _in_double(x: Value) -> Value:
+    """A float as a double: short polynomials in it give a float's last place."""
+    return x.convert(with_element(x.type, "double"))
+
+
 def _by_lanes(f: Function, symbol: str, x: Value) -> Value:
     """A function of C on each lane."""
     if not lanes_of(x.type):
@@ -146,13 +182,18 @@ def _by_lanes(f: Function, symbol: str, x: Value) -> Value:
     return y
 
 
-@formula("lgamma", wide=True)
+@formula("lgamma")
 def lgamma(f: Function, isa: Isa, x: Value) -> Value:
-    """Infinite at the poles and at both infinities. C's function, but where bits must be the same everywhere."""
-    return _lgamma(f, isa, x) if isa.reproducible else _by_lanes(f, "lgamma", x)
+    """Infinite at the poles and at both infinities.
+
+    Of doubles C's function, but where bits must be the same everywhere.
+    """
+    if is_single(x):
+        return _lgamma(f, isa, _in_double(x), _LGAMMA_SINGLE, _STIRLING[:4]).convert(x.type)
+    return _lgamma(f, isa, x, _LGAMMA, _STIRLING) if isa.reproducible else _by_lanes(f, "lgamma", x)
 
 
-def _lgamma(f: Function, isa: Isa, x: Value) -> Value:
+def _lgamma(f: Function, isa: Isa, x: Value, near_two: tuple[float, ...], stirling: tuple[float, ...]) -> Value:
     """log |Gamma| of a double, for y = |x| = n + u with a whole number n and |u| <= 1/2:
 
     to y = 8, the power series at 2 (DLMF 5.7.3) and a product: Gamma(n + u) = Gamma(2 + u) (2 + u) ... (n - 1 + u);
@@ -169,15 +210,19 @@ def _lgamma(f: Function, isa: Isa, x: Value) -> Value:
     product = f.select(last.eq(1.0), f.select(negative, u + 1.0, y), product)
     product = f.select(last.eq(0.0), y * (y + 1.0), product)
     logarithm = log(f, isa, f.select(far, y, product))
-    near = u * polynomial(f, _LGAMMA, u) + f.select(last.lt(2.0), -logarithm, logarithm)
+    near = u * polynomial(f, near_two, u) + f.select(last.lt(2.0), -logarithm, logarithm)
     r = 1.0 / y
-    series = r * polynomial(f, _STIRLING, r * r)
+    series = r * polynomial(f, stirling, r * r)
     beyond = f.fma(y - 0.5, logarithm - 1.0, series + (math.log(2 * math.pi) - 1) / 2)
     beyond = f.select(negative, beyond + logarithm, beyond)
     value = f.select(far, beyond, near)
-    part = y - f.intrinsic("floor", y.type, y)
-    sine = sin(f, isa, math.pi * f.select(part.gt(0.5), 1.0 - part, part))
-    value = f.select(negative, log(f, isa, math.pi / sine) - value, value)
+
+    def reflected() -> Value:
+        part = y - f.intrinsic("floor", y.type, y)
+        sine = sin(f, isa, math.pi * f.select(part.gt(0.5), 1.0 - part, part))
+        return log(f, isa, math.pi / sine) - value
+
+    value = where_rare(f, negative, value, reflected)
     return f.select(y.eq(float("inf")), y, value)
 
 
@@ -186,10 +231,15 @@ def digamma(f: Function, isa: Isa, x: Value) -> Value:
     """As the op: reflection to x >= 1/2 (DLMF 5.5.4), recurrence to x >= 8 (5.5.2), asymptotic series (5.11.2)."""
     low = x.lt(0.5)
     z = f.select(low, 1.0 - x, x)
-    shift = 1.0 / z
+    # 1 / z + ... + 1 / (z + 7) as one fraction, which does not overflow below 8.
+    small = z.lt(8.0)
+    near = f.select(small, z, 1.0)
+    top, bottom = f.constant(x.type, 1.0), near
     for k in range(1, 8):
-        shift = shift + 1.0 / (z + float(k))
-    z = z + 8.0
+        factor = near + float(k)
+        top, bottom = f.fma(top, factor, bottom), bottom * factor
+    shift = f.select(small, top / bottom, 0.0)
+    z = f.select(small, z + 8.0, z)
     r = 1.0 / (z * z)
     series = polynomial(f, (0.0, 1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760), r)
     y = log(f, isa, z) - 0.5 / z - series - shift
@@ -197,7 +247,7 @@ def digamma(f: Function, isa: Isa, x: Value) -> Value:
     floor = f.intrinsic("floor", x.type, x)
     fraction = x - nearest(f, isa, x)
     fraction = f.select(fabs(f, x).lt(2.0**51), fraction, x - floor)
-    y = f.select(low, y - math.pi / tan(f, isa, fraction * math.pi), y)
+    y = where_rare(f, low, y, lambda: y - math.pi / tan(f, isa, fraction * math.pi))
     return f.select(x.le(0.0) & x.eq(floor), float("nan"), y)
 
 
@@ -218,12 +268,27 @@ def _bessel(f: Function, isa: Isa, size: Value, order: int) -> Value:
     return f.select(size.lt(20.0), series, tail)
 
 
-@formula("bessel_i0e", wide=True)
+def _bessel_single(f: Function, size: Value, coefficients: tuple[float, ...]) -> Value:
+    """The function that ``coefficients`` are of, over sqrt(1 + x / 2), of a float as a double."""
+    t = 1.0 - 16.0 / (size + 8.0)
+    return polynomial(f, coefficients, t) / f.intrinsic("sqrt", size.type, f.fma(size, 0.5, 1.0))
+
+
+@formula("bessel_i0e")
 def bessel_i0e(f: Function, isa: Isa, x: Value) -> Value:
-    return _bessel(f, isa, fabs(f, x), 0)
+    size = fabs(f, x)
+    if is_single(x):
+        return _bessel_single(f, _in_double(size), _I0E_SINGLE).convert(x.type)
+    return _bessel(f, isa, size, 0)
 
 
-@formula("bessel_i1e", wide=True)
+@formula("bessel_i1e")
 def bessel_i1e(f: Function, isa: Isa, x: Value) -> Value:
-    y = _bessel(f, isa, fabs(f, x), 1)
+    size = fabs(f, x)
+    if is_single(x):
+        z = _in_double(size)
+        z = f.select(z.gt(1e300), 1e300, z)
+        y = (_bessel_single(f, z, _I1E_SINGLE) * (z / (z + 1.0))).convert(x.type)
+    else:
+        y = _bessel(f, isa, size, 1)
     return copysign(f, y, x)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.special as sp
 
+from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu import isa, ops
 from nxjax.kernels.cpu.math_base import INVALID
 from nxjax.ops import arithmetic, elementary, power, special
@@ -112,6 +113,33 @@ def test_special_functions(name, isa_name):
     near = np.abs(want) > 1e-6
     units = 1 if name != "erfc" else 3 if isa.named(isa_name).fma else 4
     assert (np.abs(got - want)[near] <= units * np.spacing(np.abs(want[near]))).all()
+
+
+@pytest.mark.parametrize(("name", "most"), [("lgamma", 100), ("bessel_i0e", 40), ("bessel_i1e", 40)])
+def test_special_functions_of_floats_are_short(name, most):
+    """They need no call and no power series: a float has fewer digits than a double."""
+    text = engine(isa.current()).texts([OpKernel(name, (F32,), F32, 8, 8)])
+    vectors = [line for line in text.splitlines() if "<8 x double>" in line]
+    assert f"@{name}" not in text
+    assert sum("fma" in line or "fmuladd" in line for line in vectors) <= most
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+def test_special_functions_of_odd_floats(isa_name):
+    x = np.array(
+        [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, 2.0, -3.0, 1e-30, -1e-30, 3e38, -0.5, -2.7, -1e5], np.float32
+    )
+    want = {"bessel_i0e": sp.i0e, "bessel_i1e": sp.i1e, "lgamma": sp.gammaln}
+    for name, function in want.items():
+        with np.errstate(over="ignore"):
+            y = function(x.astype(np.float64)).astype(np.float32)
+        y = np.where(np.isneginf(x), np.inf, y) if name == "lgamma" else y
+        np.testing.assert_allclose(compute(name, F32, x, isa_name=isa_name), y, rtol=2e-7)
+    x = np.concatenate([np.linspace(-20, -0.01, 1501), [1 + 2**-20, 2 - 2**-20, 1e20]]).astype(np.float32)
+    x = x[x != np.round(x)]
+    want = sp.gammaln(x.astype(np.float64))
+    near = np.maximum(np.abs(want), 1e-3)  # of zeros between poles, as far as a double's sine tells them
+    assert (np.abs(compute("lgamma", F32, x, isa_name=isa_name) - want) <= 1.2e-7 * near).all()
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
