@@ -84,11 +84,11 @@ class OnnxFunction(ImportedFunction):
         if not self._on_grids:
             return self._walk(params, state, *xs)
         on_grids = frozenset(k for k, v in params.items() if isinstance(v, QArray))
-        # Biases are rounded before the plan is made, which is of their real numbers.
-        biases = {k: s.value(params[k], False).real for k, s in self._stored.items() if s.is_bias}
+        # What is in floats is rounded before the plan is made, which is of real numbers.
+        rounded = {k: s.value(params[k], False).real for k, s in self._stored.items() if s.in_floats}
         grids = {id(params[k]): self._stored[k].grid for k in on_grids}
-        walk = partial(self._walk, whole=on_grids | biases.keys())
-        every = ({**params, **biases}, state, *xs)
+        walk = partial(self._walk, whole=on_grids | rounded.keys())
+        every = ({**params, **rounded}, state, *xs)
         return PlannedCall(walk, every, {}, (0,)).quantized_as_named(lambda x: grids[id(x)])
 
     def _walk(
@@ -239,7 +239,7 @@ def _weights_axis(kind: str, attributes: Mapping[str, Any]) -> Any:
 
 
 def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
-    """Tensors in whole numbers that nothing reads but one operator each, which says their grid."""
+    """Tensors in whole numbers that nothing reads but operators which say their grid, all the same one."""
     readers: dict[str, list[OnnxNode | None]] = {p.name: [None] for p in graph.outputs}
     for n in graph.nodes:
         for name in n.inputs:
@@ -250,20 +250,26 @@ def _stored_parameters(graph: OnnxGraph) -> dict[str, StoredParameter]:
     found: dict[str, StoredParameter] = {}
     stored = graph.initializers
     for name, x in stored.items():
-        (n, *more) = readers.get(name, [None])
-        kind = "" if n is None else n.kind.removeprefix(_MICROSOFT)
-        if n is None or more or kind not in _WEIGHTS:
+        words = {None if n is None else _said_of(name, n) for n in readers.get(name, [None])}
+        said = words.pop() if len(words) == 1 else None
+        if said is None:
             continue
-        which, *said = (*n.inputs[_WEIGHTS[kind] :], "", "", "")[:3]
-        scale, zero = map(stored.get, said)
-        axis = _weights_axis(kind, n.attributes)
-        known = which == name and scale is not None and (zero is not None or not said[1])
-        if not known or not isinstance(axis, int) or n.attributes.get("block_size") or n.attributes.get("output_dtype"):
-            continue
-        made = stored_parameter(x, scale, zero, axis)
-        if made is not None:
-            found[name] = made
+        scale, zero = stored.get(said[0]), stored.get(said[1])
+        if scale is not None and (zero is not None or not said[1]):
+            made = stored_parameter(x, scale, zero, said[2])
+            if made is not None:
+                found[name] = made
     return found
+
+
+def _said_of(name: str, reader: OnnxNode) -> tuple[str, str, int] | None:
+    """Names of scale and zero point, and the axis, that an operator says of the weights that it reads, if it does."""
+    kind, given = reader.kind.removeprefix(_MICROSOFT), reader.attributes
+    if kind not in _WEIGHTS or given.get("block_size") or given.get("output_dtype"):
+        return None
+    which, *said = (*reader.inputs[_WEIGHTS[kind] :], "", "", "")[:3]
+    axis = _weights_axis(kind, given)
+    return (said[0], said[1], axis) if which == name and isinstance(axis, int) else None
 
 
 @api_boundary

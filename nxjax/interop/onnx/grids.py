@@ -43,6 +43,8 @@ _WEIGHTS: Final[dict[Any, Any]] = {
     dtypes.int4: dtypes.int4,
     dtypes.uint4: dtypes.int4,
 }
+# What a grid can be made of: whole numbers that float32 holds.
+_STORED: Final = _GRIDS.keys() | _WEIGHTS.keys()
 
 
 @final
@@ -90,7 +92,7 @@ class OnGrid:
         """The whole numbers."""
         grid = tensor_grid(self.scale, self.zero, self.dtype)
         if grid is None:
-            return _whole(self.real, self.scale, self.zero, self.dtype).astype(jnp.int32).astype(self.dtype)
+            return Steps.of(self).whole(self.real).astype(jnp.int32).astype(self.dtype)
         less = _GRIDS[self.dtype][1]
         y = grid_integers(self.real, grid)
         return (y + less if less else y).astype(self.dtype)
@@ -126,31 +128,66 @@ def tensor_grid(scale: Any, zero: Any, dtype: Any) -> Grid | None:
     return None if own == dtypes.int16 and z else Grid(own, s, z)
 
 
-def _whole(x: Any, scale: Any, zero: Any, dtype: Any) -> Any:
-    """The whole numbers of a whole tensor, in floats."""
-    z = 0 if zero is None else int(np.asarray(zero).reshape(()))
-    info = dtypes.integer_info(dtype)
-    return jnp.clip(jnp.round(x / np.asarray(scale).reshape(())) + z, int(info.min), int(info.max))
+def _over(v: NDArray, rank: int, axis: int | None) -> NDArray:
+    """Scales or zero points with the rank of what they are for."""
+    return v.reshape([-1 if i == axis else 1 for i in range(rank)] if v.size > 1 else ())
 
 
-def snapped(x: Any, scale: Any, zero: Any, dtype: Any) -> OnGrid | None:
-    """Real numbers on the grid that the file names, if it is known and of the whole tensor.
+def _says(scale: NDArray, zero: NDArray | None, shape: tuple[int, ...], axis: int) -> bool:
+    """Whether these words are a grid of a value of this shape: one step, or one for each index of ``axis``."""
+    if scale.dtype != np.float32 or scale.ndim > 1 or not np.all(np.isfinite(scale) & (scale > 0)):
+        return False
+    if zero is not None and zero.shape != scale.shape and zero.size != 1:
+        return False
+    return scale.size == 1 or (-len(shape) <= axis < len(shape) and scale.size == shape[axis])
 
-    No quantized op has a grid of 16 bits with a zero point; it has a derivative all the same.
+
+@final
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """The words of a grid with the rank of a value, and the arithmetic that ONNX says.
+
+    Attributes:
+        scale, zero: float32.
+        low, high: the first and the last whole number, counted from the zero point.
     """
-    words = _words(scale, zero, dtype)
-    if words is None or x.dtype != np.float32:
+
+    scale: NDArray
+    zero: NDArray
+    low: NDArray
+    high: NDArray
+
+    @classmethod
+    def of(cls, x: OnGrid | StoredParameter) -> Steps:
+        """The steps of what is on a grid."""
+        zero = np.float32(0) if x.zero is None else _over(x.zero, x.ndim, x.axis).astype(np.float32)
+        info = dtypes.integer_info(x.dtype)
+        ends = (np.asarray(int(v) - zero, np.float32) for v in (info.min, info.max))
+        return cls(_over(x.scale, x.ndim, x.axis), np.asarray(zero), *ends)
+
+    def whole(self, x: Any) -> Any:
+        """The stored whole numbers nearest to real ones, in floats."""
+        return jnp.clip(jnp.round(x / self.scale), self.low, self.high) + self.zero
+
+    def nearest(self, x: Any) -> Any:
+        """The real numbers of these; the derivative is that of a clip to the ends."""
+        exact = lambda v: jnp.clip(jnp.round(v / self.scale), self.low, self.high) * self.scale
+        return straight_through(exact, lambda v: jnp.clip(v, self.low * self.scale, self.high * self.scale), x)
+
+
+def snapped(x: Any, scale: Any, zero: Any, dtype: Any, axis: int = 1) -> OnGrid | None:
+    """Real numbers on the grid that the file names, if it is known: of the whole tensor, or one along ``axis``.
+
+    No quantized op has a grid of 16 bits with a zero point, or one along an axis; they have a derivative all the same.
+    """
+    if x.dtype != np.float32 or dtype not in _STORED or not _is_known(scale) or not (zero is None or _is_known(zero)):
         return None
+    scale, zero = np.asarray(scale), None if zero is None else np.asarray(zero)
+    if not _says(scale, zero, x.shape, axis):
+        return None
+    found = OnGrid(x, scale, zero, axis % x.ndim if scale.size > 1 else None, np.dtype(dtype))
     grid = tensor_grid(scale, zero, dtype)
-    if grid is not None:
-        real = quantize_dequantize(x, grid=grid)
-    else:
-        s, z = words
-        info = dtypes.integer_info(dtype)
-        ends = (int(info.min) - z) * s, (int(info.max) - z) * s
-        exact = lambda v: (_whole(v, scale, zero, dtype) - z) * np.float32(s)
-        real = straight_through(exact, lambda v: jnp.clip(v, *ends), x)
-    return OnGrid(real, np.asarray(scale), None if zero is None else np.asarray(zero), None, np.dtype(dtype))
+    return found.holding(Steps.of(found).nearest(x) if grid is None else quantize_dequantize(x, grid=grid))
 
 
 @final
@@ -161,7 +198,8 @@ class StoredParameter:
     Attributes:
         scale, zero, axis: as in `OnGrid`.
         dtype: of the tensor in the file.
-        initial: the parameter: a `QArray`, or float32 where it is a bias of 32 bits.
+        initial: the parameter: a `QArray`, or float32 where it is a bias of 32 bits, or no quantized op has its grid:
+            weights with a zero point, or of 16 bits.
     """
 
     scale: NDArray
@@ -177,16 +215,22 @@ class StoredParameter:
         return Grid(dtypes.int8, float(self.scale.reshape(()))) if one else None
 
     @property
-    def is_bias(self) -> bool:
-        """Whether it is stored in 32 bits."""
+    def ndim(self) -> int:
+        return self.initial.ndim
+
+    @property
+    def in_floats(self) -> bool:
+        """Whether the parameter is float32."""
         return not isinstance(self.initial, QArray)
 
     def value(self, x: Any, whole: bool) -> OnGrid:
         """A parameter, given as the real numbers ``x``, on the grid; ``whole`` if that is where they are."""
         if whole:
             return OnGrid(x, self.scale, self.zero, self.axis, self.dtype)
-        if self.is_bias:
+        if self.dtype == np.int32:
             x = straight_through(self._nearest, lambda v: v, as_value(x, "from_onnx"))
+        elif self.in_floats:
+            x = Steps.of(self).nearest(as_value(x, "from_onnx"))
         elif self.grid is not None:
             # Weights end at the same distance on both sides of 0.
             last = self.grid.bounds[1]
@@ -222,35 +266,26 @@ class StoredParameter:
 
     def spread(self, v: NDArray) -> NDArray:
         """Scales or zero points with the rank of the parameter."""
-        rank = self.initial.ndim
-        return v.reshape([-1 if i == self.axis else 1 for i in range(rank)] if v.size > 1 else ())
+        return _over(v, self.ndim, self.axis)
 
 
 def stored_parameter(x: NDArray, scale: NDArray, zero: NDArray | None, axis: int) -> StoredParameter | None:
     """A stored tensor as a parameter, if its real numbers give back its whole numbers; else None."""
-    if scale.dtype != np.float32 or scale.ndim > 1 or not np.all(np.isfinite(scale) & (scale > 0)) or not x.ndim:
+    if not x.ndim or not _says(scale, zero, x.shape, axis):
         return None
-    if zero is not None and (zero.shape != scale.shape and zero.size != 1):
-        return None
-    axis = axis % x.ndim
-    if scale.size > 1 and scale.size != x.shape[axis]:
-        return None
-    along = tuple(-1 if i == axis else 1 for i in range(x.ndim)) if scale.size > 1 else (1,) * x.ndim
+    found = axis % x.ndim if scale.size > 1 else None
+    over = _over(scale, x.ndim, found)
     wide = x.astype(np.int64)
     if zero is not None:
-        wide = wide - zero.astype(np.int64).reshape(along if zero.size > 1 else ())
-    over = scale.reshape(along)
-    found = axis if scale.size > 1 else None
-    if x.dtype == np.int32:
-        real = wide.astype(np.float32) * over
-        whole = np.rint(real.astype(np.float64) / over.astype(np.float64))
-        return (
-            StoredParameter(scale, zero, found, x.dtype, wrap(readonly(real))) if np.array_equal(whole, wide) else None
-        )
+        wide = wide - _over(zero, x.ndim, found).astype(np.int64)
     own = _WEIGHTS.get(x.dtype)
     last = 0 if own is None else int(dtypes.integer_info(own).max)
-    if own is None or np.abs(wide).max(initial=0) > last:
+    if own is not None and np.abs(wide).max(initial=0) <= last:
+        over = np.asarray(over.reshape(over.shape or (1,) * x.ndim))
+        held = QArray(wrap(readonly(wide.astype(own))), wrap(readonly(over.copy())))
+        return StoredParameter(scale, zero, found, x.dtype, held)
+    real = wide.astype(np.float32) * over
+    reversible = np.array_equal(np.rint(real.astype(np.float64) / over.astype(np.float64)), wide)
+    if not reversible or (x.dtype != np.int32 and x.dtype not in _STORED):
         return None
-    return StoredParameter(
-        scale, zero, found, x.dtype, QArray(wrap(readonly(wide.astype(own))), wrap(readonly(over.copy())))
-    )
+    return StoredParameter(scale, zero, found, x.dtype, wrap(readonly(real)))

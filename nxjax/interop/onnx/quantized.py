@@ -72,7 +72,7 @@ def _quantize(
     dtype = zero.dtype if zero is not None else dtype_of(output_dtype) if output_dtype else jnp.uint8
     work = dtype_of(precision) if precision else jnp.float32 if x.dtype in dtypes.INTEGER else None
     x = x if work is None else x.astype(work)
-    found = None if block_size else grids.snapped(x, scale, zero, np.dtype(dtype))
+    found = None if block_size else grids.snapped(x, scale, zero, np.dtype(dtype), axis)
     if found is not None:
         return found
     s, z = spread(scale, x, axis, block_size), spread(zero, x, axis, block_size)

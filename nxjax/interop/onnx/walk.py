@@ -212,7 +212,7 @@ class OnnxWalker:
 def _shared_grid(found: OnnxRule | None, xs: Sequence[Any]) -> OnGrid | None:
     """The grid on which the elements stay that a rule moves, if they lie on one."""
     first = xs[0]
-    if found is None or not found.moves or not isinstance(first, OnGrid):
+    if found is None or not found.moves or not isinstance(first, OnGrid) or first.axis is not None:
         return None
     same = all(isinstance(x, OnGrid) and x.same(first.scale, first.zero, first.axis) for x in xs)
     return first if same or not (found.variadic or any(isinstance(x, OnGrid) for x in xs[1:])) else None

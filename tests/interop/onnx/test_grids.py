@@ -416,3 +416,53 @@ def test_other_parameters_are_refused(tmp_path: Path):
     with pytest.raises(ShapeError, match="another shape"):
         f.save(tmp_path / "x.onnx", {**f.params, "b": jnp.zeros(3)})
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("zero", [np.uint8(100), np.int8(-9), np.int16(0), np.uint16(9)], ids=repr)
+@pytest.mark.parametrize("readers", [1, 2])
+def test_weights_on_any_grid_are_trained_and_saved(zero: Any, readers: int, tmp_path: Path):
+    """Also such that no quantized op has, and such that two operators read."""
+    info = np.iinfo(zero.dtype)
+    held = {"ws": np.array([0.25, 0.5], np.float32), "wz": np.full(2, zero)}
+    held["w"] = RNG.integers(info.min, info.max, (3, 2), endpoint=True).astype(zero.dtype)
+    nodes = [node("DequantizeLinear", "w ws wz", f"d{i}") for i in range(readers)]
+    nodes += [node("MatMul", "x d0", "h"), node("Add", f"h d{readers - 1}", "y")]
+    file = model(nodes, ("x", 1, [3, 3]), ("y", 1, [3, 2]), held)
+    f = nx.interop.from_onnx(file.SerializeToString())
+    masters, x = f.float_params(), np.eye(3, dtype=np.float32)
+    real = (held["w"].astype(np.float32) - np.float32(zero)) * held["ws"]
+    np.testing.assert_array_equal(masters["w"], real)
+    np.testing.assert_array_equal(f(masters, x), 2 * real)
+    tuned = {"w": masters["w"] + 0.7}
+    grads = nx.grad(lambda p: f(p, x).sum())(tuned)["w"]
+    inside = np.asarray(tuned["w"]) < (info.max - int(zero)) * held["ws"]
+    np.testing.assert_array_equal(grads, 2.0 * inside)
+    f.save(tmp_path / "tuned.onnx", tuned)
+    g = nx.interop.from_onnx(tmp_path / "tuned.onnx")
+    np.testing.assert_array_equal(g(g.params, x), f(tuned, x))
+    steps = np.clip(np.rint((real + np.float32(0.7)) / held["ws"]) + int(zero), info.min, info.max)
+    np.testing.assert_array_equal(numpy_helper.to_array(onnx.load(tmp_path / "tuned.onnx").graph.initializer[2]), steps)
+
+
+@pytest.mark.parametrize("zero", [np.array([0, 0], np.int8), np.array([7, 200], np.uint8)], ids=repr)
+def test_float_weights_that_a_file_rounds_by_channel_have_a_derivative(zero: Any):
+    """As quantization-aware training exports them."""
+    held = {"w": np.array([[0.3, 60.0], [-80.0, 0.1]], np.float32), "ws": np.array([0.25, 0.5], np.float32), "wz": zero}
+    nodes = [node("QuantizeLinear", "w ws wz", "q", axis=0), node("DequantizeLinear", "q ws wz", "d", axis=0)]
+    nodes.append(node("Add", "x d", "y"))
+    f = nx.interop.from_onnx(model(nodes, ("x", 1, [2, 2]), ("y", 1, [2, 2]), held).SerializeToString())
+    x, info = np.zeros((2, 2), np.float32), np.iinfo(zero.dtype)
+    s, z = held["ws"][:, None], zero[:, None].astype(np.float32)
+    real = (np.clip(np.rint(held["w"] / s) + z, info.min, info.max) - z) * s
+    np.testing.assert_array_equal(f(f.params, x), real)
+    grads = nx.grad(lambda p: f(p, x).sum())(f.params)["w"]
+    np.testing.assert_array_equal(grads, np.abs(real - held["w"]) <= s)
+
+
+def test_elements_that_move_between_rounding_by_channel_and_back_stay_right():
+    held = {"s": np.array([0.25, 0.5], np.float32), "z": np.zeros(2, np.int8)}
+    nodes = [node("QuantizeLinear", "x s z", "q", axis=0), node("Transpose", "q", "t")]
+    nodes.append(node("DequantizeLinear", "t s z", "y", axis=1))
+    f = nx.interop.from_onnx(model(nodes, ("x", 1, [2, 2]), ("y", 1, [2, 2]), held).SerializeToString(), closed=True)
+    x = np.array([[0.3, 1], [2.3, 3.1]], np.float32)
+    np.testing.assert_array_equal(f(x), (np.rint(x / held["s"][:, None]) * held["s"][:, None]).T)
