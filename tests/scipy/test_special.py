@@ -138,6 +138,16 @@ def test_factorial_is_flat_below_zero():
         np.testing.assert_array_equal(f(x), 0)
 
 
+def test_ndtr_is_one_function():
+    """Small probabilities keep their digits, and no other function is computed beside."""
+    import scipy.special as sp
+
+    names = [e.op.name for e in nx.make_jaxpr(ours.ndtr)(np.ones(3, np.float32)).equations]
+    assert sorted(set(names) - {"broadcast_in_dim"}) == ["erfc", "mul"]
+    x = np.linspace(-12, 9, 400).astype(np.float32)
+    np.testing.assert_allclose(np.asarray(ours.ndtr(x)), sp.ndtr(x.astype(np.float64)), rtol=3e-5)
+
+
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("bfloat16", 4e-3), ("float16", 5e-4)])
 def test_log_ndtr_far_below_zero(dtype, tolerance):
     """Value and slope against 30 digits; the slope is close to -x, the logarithms in between are not."""

@@ -116,6 +116,11 @@ class Output:
 Item = ExpressionNode | Constant | Iota | Reduction
 
 
+def weight_of(nodes: Sequence[Item]) -> int:
+    """What the operations of one point take, in additions, about."""
+    return sum(DEAR.get(n.op.name, 1) for n in nodes if isinstance(n, ExpressionNode))
+
+
 @final
 class Nest(Kernel):
     """A loop nest.
@@ -193,7 +198,7 @@ class Nest(Kernel):
     @cached_property
     def weight(self) -> int:
         """What one point takes, in additions, about."""
-        return sum(DEAR.get(n.op.name, 1) for n in self.nodes if isinstance(n, ExpressionNode)) + len(self.inputs)
+        return weight_of(self.nodes) + len(self.inputs)
 
     @property
     def columns(self) -> bool:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, final
 from nxjax.kernels.cpu import convert, isa, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, ExpressionNode
 from nxjax.kernels.cpu.move import Move
-from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction
+from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction, weight_of
 from nxjax.lower.cpu.fuse import Apart, Counted, FusionPlan, Places
 from nxjax.lower.cpu.lazy import LazyProduct, LazyReduce, Map
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 TALL: Final = 1024  # rows of columns that a second pass finds in the second cache
 LONG: Final = 1 << 16  # elements of a row that it finds there
 FEW_ROWS: Final = 8  # with fewer rows than this, a reduction is better cut for threads than done in passes
+LEAST: Final = 1 << 11  # elements of a block of a reduction of dear functions
 SHORT: Final = 8  # a row of no more elements is summed column by column, if there are many
 
 
@@ -295,10 +296,12 @@ def _blocks(n: _Nest) -> int:
     size = n.size[n.reduced[0]]
     rest = math.prod(n.size[d] for d in n.reduced[1:])
     kept = math.prod(n.size[d] for d in n.kept)
-    if rest * size * kept < 4 * knobs.NEST_CUT() or (n.rows and kept >= 32) or (not n.rows and kept >= 32 * BLOCK):
+    # Fewer elements are as much work where their functions are dear.
+    cut = min(knobs.NEST_CUT(), max(knobs.NEST_CUT() // max(weight_of(n.nodes) // 4, 1), LEAST))
+    if rest * size * kept < 4 * cut or (n.rows and kept >= 32) or (not n.rows and kept >= 32 * BLOCK):
         return 0
     per = rest * (kept if not n.rows else 1)
-    block = max(knobs.NEST_CUT() // per, 1)
+    block = max(cut // per, 1)
     if n.rows and len(n.reduced) == 1:
         block = -(-block // BLOCK) * BLOCK
         block = max(block, -(-size // (1024 * BLOCK)) * BLOCK)

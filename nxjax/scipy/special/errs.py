@@ -32,12 +32,7 @@ def _strong(name: str, x: Any) -> Array:
 @described("1.0", "0.8413")
 def ndtr(x: ArrayLike) -> Array:
     """The probability of a standard normal number below ``x``, erfc(-x / sqrt(2)) / 2 (DLMF 7.18)."""
-    v = _strong("ndtr", x)
-    scaled = v * _ROOT_HALF
-    # erfc keeps the digits of small probabilities, erf those near one half.
-    near = 0.5 + 0.5 * ops.erf(scaled)
-    tail = 0.5 * ops.erfc(abs(scaled))
-    return jnp.where(abs(scaled) < _ROOT_HALF, near, jnp.where(v > 0, 1 - tail, tail))
+    return 0.5 * ops.erfc(_strong("ndtr", x) * -_ROOT_HALF)
 
 
 def _log_pdf(x: Array) -> Array:

@@ -52,6 +52,14 @@ def test_large_reductions_are_cut():
     assert "sqrt" not in first.key
 
 
+def test_reductions_of_dear_functions_are_cut_with_fewer_elements():
+    assert len(kernels(lambda x: x.sum(), (30_000,))) == 1
+    first, second = kernels(lambda x: nx.lax.lgamma(x).sum(), (30_000,))
+    assert first.items > 4
+    assert second.sizes[-1] == first.items
+    assert len(kernels(lambda x: nx.lax.lgamma(x).sum(), (3_000,))) == 1
+
+
 @pytest.mark.parametrize("shape", [(100_000,), (99_999, 3), (3, 99_999), (1000, 301), (257, 2, 1001)], ids=str)
 @pytest.mark.parametrize("axis", [None, 0, -1])
 def test_cut_reductions_are_right(shape, axis):
