@@ -29,7 +29,7 @@ from nxjax.trace.types import ArrayType, Shape
 Axes = tuple[int, ...]
 
 
-class _Total(RemovesAxes, QuantizedOp):
+class Total(RemovesAxes, QuantizedOp):
     """A sum over axes, rescaled."""
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
@@ -52,7 +52,7 @@ class _Total(RemovesAxes, QuantizedOp):
 
 
 @final
-class QMean(_Total):
+class QMean(Total):
     """Quantized mean over ``axes``, which leave the shape."""
 
     name = "qmean"
@@ -79,7 +79,7 @@ class QMean(_Total):
 
 
 @final
-class QSum(_Total):
+class QSum(Total):
     """Quantized sum over ``axes``, which leave the shape."""
 
     name = "qsum"

@@ -31,7 +31,7 @@ INT32_MAX: Final = 2**31 - 1
 
 
 @lru_cache(256)
-def _tables8(x_grid: Grid, rounding: Rounding) -> tuple[NDArray, NDArray, NDArray]:
+def tables8(x_grid: Grid, rounding: Rounding) -> tuple[NDArray, NDArray, NDArray]:
     """Per difference to the maximum, 0 to 255: exp in Q0, its share of the sum, and whether it counts."""
     row = np.array([0]), -np.arange(256)
     pairs = np.stack(np.broadcast_arrays(*row), -1).astype(np.int64)
@@ -124,7 +124,7 @@ class QSoftmax(KeepsAxis, QuantizedOp):
             nudge = shift_left(like(shift, 1), sub(shift, like(shift, 1)))
             found = shift_right_arithmetic(add(mul(exps, inverse), nudge), shift)
             return cast(clipped(found, 0, 32767), dtypes.int32)
-        table, shares, counts = _tables8(x_grid, rounding)
+        table, shares, counts = tables8(x_grid, rounding)
         exps, share, counted = (take_row(t, diff) for t in (table, shares, counts))
         total = reduce_sum(share, axes=(axis,))
         zeros = _leading_zeros(total)

@@ -93,6 +93,8 @@ def finish_row(
     the memory of the sums goes on to whole vectors.
     """
     whole = count & -lanes
+    # What a row has once is read once: results may lie anywhere, so that nobody else sees that it stays.
+    operands = [p if o.wide else convert.load(f, isa, o.dtype, p) for o, p in zip(end.operands, operands, strict=True)]
     with f.loop(0, whole, lanes) as loop:
         _point(f, isa, end, sums, sum_dtype, lanes, operands, outs, loop.index, None)
     if isa.bits == 512:
@@ -116,13 +118,13 @@ def _point(
     at: Value,
     mask: Value | None,
 ) -> None:
-    """``lanes`` results (0: one, without a vector) from position ``at`` of a row on."""
+    """``lanes`` results (0: one, without a vector) from position ``at`` of a row on; operands are places or numbers."""
     size = sum_dtype.itemsize
     x = f.load(vector(convert.memory_type(sum_dtype), lanes), f.at(sums, at, size), size)
     values = [convert.convert(f, isa, x, sum_dtype, end.product)]
     for o, base in zip(end.operands, operands, strict=True):
         if not o.wide:
-            values.append(f.splat(convert.load(f, isa, o.dtype, base), lanes))
+            values.append(f.splat(base, lanes))
             continue
         place = f.at(base, at, o.dtype.itemsize)
         if mask is None:

@@ -21,10 +21,13 @@ _CODE: Final = {
     "math_trig": {12: "cos sin", 20: "acos asin atan atan2 tan"},
     "math_special": {1: "bessel_i0e bessel_i1e", 20: "erf erf_inv erfc", 30: "digamma lgamma"},
     "ops_quant": {
-        1: """stored_average stored_bias stored_cut stored_exponent stored_left stored_mantissa stored_move stored_pair
-            stored_product stored_quantize stored_real stored_rescale stored_right stored_single stored_sum"""
+        1: """stored_bias stored_cut stored_exponent stored_left stored_mantissa stored_pair stored_real stored_right
+            stored_single""",
+        4: "stored_average stored_move stored_product stored_quantize stored_rescale",
+        8: "stored_sum",
     },
-    "ops_quant_dot": {1: "stored_dense stored_factor stored_matmul"},
+    "ops_quant_dot": {1: "stored_factor", 4: "stored_dense stored_matmul"},
+    "ops_quant_rows": {1: "stored_share", 4: "stored_mean stored_softmax stored_table", 12: "stored_inverse"},
     "threefry": {1: "random_fold_in random_seed threefry"},
 }
 # A file is imported when a program first has one of its ops.

@@ -7,7 +7,7 @@ meaning in NumPy beside its code, said by `nxjax.ops.fixed`. All names begin wit
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, final
 
 import numpy as np
@@ -49,17 +49,11 @@ real = StoredStep("stored_real", _real)
 
 @op("stored_quantize", (dtypes.float32,), exact=True)
 def _emit_quantize(s: EmitContext) -> Value:
-    """`Grid.quantize` less the zero point: the quotient cut, and one step further where half or more is left."""
+    """`Grid.quantize` less the zero point."""
     f, (x,), grid = s.f, s.xs, s.params["grid"]
-    low, high = (v - grid.zero_point for v in grid.limits)
+    low, high = (f.constant(x.type, float(v - grid.zero_point)) for v in grid.limits)
     ratio = x / f.constant(x.type, float(np.float32(grid.scale)))
-    whole = f.intrinsic("trunc", x.type, ratio)
-    left = f.intrinsic("fabs", x.type, ratio - whole)
-    step = f.select(left.ge(0.5), f.intrinsic("copysign", x.type, f.constant(x.type, 1.0), ratio), 0.0)
-    rounded = f.select(ratio.is_nan(), 0.0, whole + step)
-    kept = f.select(rounded.gt(float(low)), rounded, float(low))
-    kept = f.select(kept.lt(float(high)), kept, float(high))
-    return kept.convert(with_element(x.type, "i32")).convert(with_element(x.type, "i16"))
+    return away(f, f.select(ratio.is_nan(), 0.0, ratio), low, high)
 
 
 @op("stored_real", (dtypes.int16,), exact=True)
@@ -67,6 +61,18 @@ def _emit_real(s: EmitContext) -> Value:
     (q,), grid = s.xs, s.params["grid"]
     type = with_element(q.type, "float")
     return q.convert(with_element(q.type, "i32")).convert(type) * float(np.float32(grid.scale))
+
+
+def away(f: Function, x: Value, low: Value, high: Value) -> Value:
+    """Floats to the nearest integers, halves away from zero, between ``low`` and ``high``, as i16.
+
+    Conversion cuts towards zero: what is added takes halves to the next integer, and nothing below a half.
+    """
+    below_half = np.nextafter(*(np.float64 if x.type.endswith(("double", "double>")) else np.float32)((0.5, 0.0)))
+    y = x + f.intrinsic("copysign", x.type, f.constant(x.type, float(below_half)), x)
+    y = f.select(y.gt(low), y, low)
+    y = f.select(y.lt(high), y, high)
+    return y.convert(with_element(x.type, "i32")).convert(with_element(x.type, "i16"))
 
 
 # --- weights, biases, factors ---
@@ -252,14 +258,34 @@ def _emit_rescale(s: EmitContext) -> Value:
     return placed(f, scaled(f, acc + b, m, *shifts), zero, lo, hi)
 
 
-def constant_factor(f: Function, x: Value, factor: float, rounding: Rounding) -> Value:
-    """`fixed.point.rescale` of i32 by a factor that is known."""
-    m, e = (int(v) for v in quantize_multiplier(factor, rounding))
+Factor = tuple[int, int]  # a multiplier and a shift
+
+
+def factor_of(real: float, rounding: Rounding) -> Factor:
+    m, e = quantize_multiplier(real, rounding)
+    return int(m), int(e)
+
+
+def constant_scale(f: Function, x: Value, factor: Factor, rounding: Rounding, small: bool = False) -> Value:
+    """`fixed.point.rescale` of i32 by a factor that is known; ``small``: ``x`` is below 2^29."""
     number = lambda v: f.constant(x.type, v)
+    m, e = factor
     if rounding == "single":
         return once(f, x, number(m), number(e))
     r = max(-e, 0)
-    return twice(f, x, number(m), number(max(e, 0) & 31), number(r), number((1 << r) - 1))
+    if not small or e > 0:
+        return twice(f, x, number(m), number(max(e, 0) & 31), number(r), number((1 << r) - 1))
+    high = (x + 1) >> 1 if m == 1 << 30 else high_product(f, x, number(m))
+    return (high + (high >> 31) + (1 << (r - 1))) >> r if r else high
+
+
+def constant_place(f: Function, x: Value, factor: Factor, p: Mapping[str, Any], small: bool = False) -> Value:
+    """``x`` by a factor that is known, on the grid ``p["out"]`` as `placed` has it."""
+    y, zero = constant_scale(f, x, factor, p["rounding"], small), p["out"].zero_point
+    if factor[1] >= (1 if small else 0):
+        return placed(f, y, zero, p["lo"], p["hi"])
+    # The zero point takes no such number out of 32 bits: the limits are moved instead.
+    return placed(f, y, 0, p["lo"] - zero, p["hi"] - zero)
 
 
 # --- sums, products, other grids ---
@@ -314,25 +340,24 @@ def _wide(x: Value) -> Value:
 def _emit_sum(s: EmitContext) -> Value:
     f, p = s.f, s.params
     a, b, c = sum_factors(p["x_grid"], p["y_grid"], p["out"])
-    left, right = (constant_factor(f, _wide(v) << 20, r, p["rounding"]) for v, r in zip(s.xs, (a, b), strict=True))
+    scaled = lambda v, r: constant_scale(f, _wide(v) << 20, factor_of(r, p["rounding"]), p["rounding"], True)
+    left, right = scaled(s.xs[0], a), scaled(s.xs[1], b)
     total = left + right if p["sign"] > 0 else left - right
-    return placed(f, constant_factor(f, total, c, p["rounding"]), p["out"].zero_point, p["lo"], p["hi"])
+    return constant_place(f, total, factor_of(c, p["rounding"]), p, True)
 
 
 @op("stored_product", (dtypes.int16,), exact=True)
 def _emit_product(s: EmitContext) -> Value:
     f, p = s.f, s.params
     x, y = map(_wide, s.xs)
-    total = constant_factor(f, x * y, product_factor(p["x_grid"], p["y_grid"], p["out"]), p["rounding"])
-    return placed(f, total, p["out"].zero_point, p["lo"], p["hi"])
+    real = product_factor(p["x_grid"], p["y_grid"], p["out"])
+    return constant_place(f, x * y, factor_of(real, p["rounding"]), p, True)
 
 
 @op("stored_move", (dtypes.int16,), exact=True)
 def _emit_move(s: EmitContext) -> Value:
     f, p = s.f, s.params
-    return placed(
-        f, constant_factor(f, _wide(s.xs[0]), p["factor"], p["rounding"]), p["out"].zero_point, p["lo"], p["hi"]
-    )
+    return constant_place(f, _wide(s.xs[0]), factor_of(p["factor"], p["rounding"]), p, True)
 
 
 # --- means of windows ---

@@ -8,7 +8,7 @@ import numpy as np
 
 from nxjax.kernels.cpu.ir import Value, with_element
 from nxjax.kernels.cpu.ops import EmitContext, op
-from nxjax.kernels.cpu.ops_quant import NDArray, StoredStep, constant_factor, placed
+from nxjax.kernels.cpu.ops_quant import NDArray, StoredStep, away, constant_place, factor_of
 from nxjax.ops.fixed.point import INT32_MAX, INT32_MIN, quantize_multiplier, rescale, round_away, wrap32
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.trace import dtypes
@@ -46,18 +46,11 @@ def _emit_factor(s: EmitContext) -> Value:
 def _emit_dense(s: EmitContext) -> Value:
     """The saturated result plus the zero point does not fit into 32 bits: the limits are moved instead."""
     f, (acc, bias, by, zero, lo, hi) = s.f, s.xs
-    x = (acc + bias).convert(by.type) * by
-    whole = f.intrinsic("trunc", x.type, x)
-    up = f.intrinsic("fabs", x.type, x - whole).ge(0.5)
-    rounded = f.select(up, whole + f.intrinsic("copysign", x.type, f.constant(x.type, 1.0), x), whole)
-    low, high = ((limit - zero).convert(x.type) for limit in (lo, hi))
-    kept = f.select(rounded.gt(low), rounded, low)
-    kept = f.select(kept.lt(high), kept, high)
-    return kept.convert(acc.type).convert(with_element(acc.type, "i16"))
+    low, high = ((limit - zero).convert(by.type) for limit in (lo, hi))
+    return away(f, (acc + bias).convert(by.type) * by, low, high)
 
 
 @op("stored_matmul", (dtypes.int32,), exact=True)
 def _emit_matmul(s: EmitContext) -> Value:
     f, p = s.f, s.params
-    scaled = constant_factor(f, s.xs[0], p["factor"], p["rounding"])
-    return placed(f, scaled, p["out"].zero_point, p["lo"], p["hi"])
+    return constant_place(f, s.xs[0], factor_of(p["factor"], p["rounding"]), p)

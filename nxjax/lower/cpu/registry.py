@@ -30,6 +30,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "pool": "reduce_window_max reduce_window_min reduce_window_sum",
             "quant": "qadd qavgpool qconv qmul qsub quantize_dequantize requantize",
             "quant_dot": "qdot qmatmul",
+            "quant_rows": "qmean qsoftmax qsum qunary",
             "random": "random_bits random_clone random_split random_unwrap random_wrap",
             "linalg": "cholesky eigh geqrf householder_product lu triangular_solve",
             "fft": "fft",

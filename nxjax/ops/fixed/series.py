@@ -80,7 +80,7 @@ def exp_negative(x: NDArray, bits: int) -> NDArray:
     return np.where(x == 0, INT32_MAX, result)
 
 
-_DIVISION: Final = (raw(48 / 17, 2), -raw(32 / 17, 2))
+DIVISION: Final = (raw(48 / 17, 2), -raw(32 / 17, 2))
 
 
 def one_over_one_plus(a: NDArray) -> NDArray:
@@ -90,7 +90,7 @@ def one_over_one_plus(a: NDArray) -> NDArray:
     True
     """
     half = half_sum(a, INT32_MAX)
-    x = _DIVISION[0] + high_product(half, _DIVISION[1])
+    x = DIVISION[0] + high_product(half, DIVISION[1])
     for _ in range(3):
         error = (1 << 29) - high_product(half, x)
         x = x + shift_left(high_product(x, error), 2)

@@ -1,8 +1,8 @@
 """Quantized ops by exact integer kernels. Between them values stay integers: int16, less the zero point.
 
 A result is a graph of one step, `ops_quant.real` of its integers. A quantized op that reads it on the same grid takes
-the integers; anything else takes the float values, which are then made in its own kernel. What has no rule here (the
-16-bit grids, softmax, resizing) is run as the ops that it is made of, which give the same bits.
+the integers; anything else takes the float values, which are then made in its own kernel. What has no rule (the
+16-bit grids, resizing) is run as the ops that it is made of, which give the same bits.
 """
 
 from __future__ import annotations
