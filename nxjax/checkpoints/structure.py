@@ -52,7 +52,7 @@ class _Writer:
             return {"d": [[self.key(k, path), self.node(x[k], (*path, k))] for k in _ordered(x)]}
         if kind is list or kind is tuple:
             return {"l" if kind is list else "t": [self.node(v, (*path, i)) for i, v in enumerate(x)]}
-        if kind is QArray:
+        if issubclass(kind, QArray):
             parts = ("values", "scale") if x.least is None else ("values", "scale", "least")
             return {"q": [self.node(getattr(x, name), (*path, name)) for name in parts]}
         if optree.tree_is_leaf(x, namespace=tree.NAMESPACE):

@@ -22,7 +22,7 @@ _FILES = {
     "beam": "Beam beam_search",
     "text": "TextStream",
     "tokenizer": "Tokenizer",
-    "weights": "quantize_weights nbytes save load",
+    "weights": "quantize_weights pack_weights nbytes save load",
     "pretrained": "from_pretrained",
     "genai": "export_genai load_genai GenaiModel",
 }

@@ -24,8 +24,8 @@ from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
-from nxjax.quant.qarray import QArray, is_quantized
-from nxjax.trace import dtypes
+from nxjax.generation.weights import pack_weights
+from nxjax.quant.qarray import is_quantized
 from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
@@ -69,6 +69,8 @@ class Generator:
         end: tokens that end a sequence; the tokenizer's by default.
         room: the largest number of tokens of a sequence, with the prompt; by default ``config.context``.
         cache_dtype: of cached keys and values, as in `init_cache`: a float dtype, or int8 with scales.
+        activations: in what products with weights in few bits are computed, "float32" or "int8", see `pack_weights`;
+            by default as the weights say.
 
     Raises:
         ParameterError: the parameters do not fit the decoder, or an argument is out of range.
@@ -94,6 +96,7 @@ class Generator:
         end: int | Sequence[int] | None = None,
         room: int | None = None,
         cache_dtype: Any = "float32",
+        activations: str | None = None,
     ) -> None:
         self.params, self.config, self.tokenizer = params, config, tokenizer
         if tokenizer is not None and len(tokenizer) > config.vocabulary:
@@ -109,7 +112,7 @@ class Generator:
         self.room = config.context if room is None else room
         self.cache_dtype = cache_dtype
         quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
-        self._given = tree.map(_unpacked, params, is_leaf=is_quantized) if quantized else None
+        self._given = pack_weights(params, activations) if quantized else None
         self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()
@@ -263,13 +266,6 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"Generator({self.config.parameters} parameters, room for {self.room} tokens)"
-
-
-def _unpacked(w: Any) -> Any:
-    """A weight as kernels read it: numbers of 4 bits as bytes."""
-    if not is_quantized(w) or w.dtype != dtypes.int4:
-        return w
-    return QArray(jnp.asarray(w.values).astype("int8"), w.scale, w.least)
 
 
 @final

@@ -12,6 +12,7 @@ from typing import Any, Final
 from nxjax import lax, nn
 from nxjax import numpy as jnp
 from nxjax.generation.config import DecoderConfig
+from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -32,6 +33,8 @@ def linear(x: Array, w: Any) -> Array:
 
     Many rows times weights in groups are a product with the weights as floats, which are made of them once.
     """
+    if isinstance(w, PackedQArray):
+        return w.product(x)
     if not isinstance(w, QArray):
         return x @ w
     depth, columns = w.shape

@@ -19,6 +19,7 @@ from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.layers import added, attended, capped, linear, mlp, normalized, product, visible
 from nxjax.generation.rope import angles, rotated
+from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
@@ -129,6 +130,8 @@ def _compare(have: Any, want: Any, path: str) -> None:
 
 def embedded(table: Any, tokens: Array) -> Array:
     """Rows of the table of embeddings."""
+    if isinstance(table, PackedQArray):
+        return table.taken(tokens)
     if not isinstance(table, QArray):
         return table[tokens]
     at = tokens // (table.shape[0] // table.scale.shape[0])

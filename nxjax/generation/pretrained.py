@@ -23,6 +23,8 @@ from nxjax.generation.families import Family, config_of, names_of
 from nxjax.generation.model import Params
 from nxjax.generation.tokenizer import FILE, Tokenizer
 from nxjax.interop.weights import gguf_tensors, load_safetensors
+from nxjax.quant.packed import packed
+from nxjax.quant.qarray import QArray
 from nxjax.trace.boundary import entry
 
 NDArray = np.ndarray[Any, Any]
@@ -162,6 +164,8 @@ def _assembled(
             raise InvalidFileError(
                 f"{where}: tensor {rows[0][0]!r} and those beside it", got=str(error)[:200]
             ) from None
+        if isinstance(leaf, QArray) and path != ("positions",):
+            leaf = packed(leaf, flipped=not turned)
         if want == (whole.width, 1) and leaf.shape == want[:1]:
             leaf = leaf[:, None]
         if leaf.shape != want:

@@ -6,6 +6,7 @@ FILES: Final = {
     "ops.argreduce": "argmax argmin",
     "ops.arithmetic": "abs add atan2 cbrt div integer_pow max min mul neg nextafter pow rem rsqrt sign sqrt square sub",
     "ops.bitwise": "and clz not or population_count shift_left shift_right_arithmetic shift_right_logical xor",
+    "ops.block_dot": "block_dot",
     "ops.collectives": "all_gather all_to_all axis_index pmax pmin ppermute psum psum_invariant pvary reduce_scatter",
     "ops.compare": "eq ge gt le lt ne",
     "ops.complex": "complex conj imag real",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +19,6 @@ from nxjax.trace.core import Array
 from nxjax.trace.tree_nodes import register_pytree_node
 
 
-@final
 class QArray:
     """``values * scale``: stored integers (int8, int4) or float8 values, and one float32 scale per block; or
     ``values * scale + least``.

@@ -68,6 +68,9 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     "x86.sse2.pause": ("", "void", ""),
     "x86.sse2.pmadd.wd": ("", "<4 x i32>", "<8 x i16>, <8 x i16>"),
     "x86.avx2.pmadd.wd": ("", "<8 x i32>", "<16 x i16>, <16 x i16>"),
+    "x86.avx2.pmadd.ub.sw": ("", "<16 x i16>", "<32 x i8>, <32 x i8>"),
+    "x86.avx2.psign.b": ("", "<32 x i8>", "<32 x i8>, <32 x i8>"),
+    "x86.avx512.vpdpbusd.256": ("", "<8 x i32>", "<8 x i32>, <8 x i32>, <8 x i32>"),
     "x86.avx512.pmaddw.d.512": ("", "<16 x i32>", "<32 x i16>, <32 x i16>"),
     "x86.avx512.vpdpwssd.512": ("", "<16 x i32>", "<16 x i32>, <16 x i32>, <16 x i32>"),
     "x86.avx512.vpdpbusd.512": ("", "<16 x i32>", "<16 x i32>, <16 x i32>, <16 x i32>"),
@@ -77,7 +80,8 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
 # The processor's features that an intrinsic is an instruction of: LLVM ends the process where one is missing.
 _NEEDS: Final = {
     "aarch64.neon.sdot.v4i32.v16i8": "dotprod",
-    "x86.avx2.pmadd.wd": "avx2",
+    **dict.fromkeys(("x86.avx2.pmadd.wd", "x86.avx2.pmadd.ub.sw", "x86.avx2.psign.b"), "avx2"),
+    "x86.avx512.vpdpbusd.256": "avx512vnni",  # or avxvnni, where there is no AVX-512
     "x86.avx512.pmaddw.d.512": "avx512bw",
     "x86.avx512.vpdpwssd.512": "avx512vnni",
     "x86.avx512.vpdpbusd.512": "avx512vnni",

@@ -26,6 +26,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "reduce": "reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum reduce_xor",
             "conv": "conv_general_dilated",
             "dot": "dot_general",
+            "block_dot": "block_dot",
             "choose": "select_and_gather_add select_and_scatter_add",
             "pool": "reduce_window_max reduce_window_min reduce_window_sum",
             "quant": "qadd qavgpool qconv qmul qsub quantize_dequantize requantize",

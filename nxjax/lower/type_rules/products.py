@@ -222,6 +222,21 @@ def _norm(count: int) -> Rule:
     return rule
 
 
+def _block_dot(types: Types, params: Params) -> Results:
+    x, data, scale, *least = types
+    of({dtypes.float32}, x)
+    of({dtypes.int8, dtypes.uint8}, data)
+    of({dtypes.float16, dtypes.float32}, scale, *least)
+    need(len(x.shape) == 2 and len(data.shape) == 5 and len(least) <= 1, "operands do not fit", types)
+    groups, blocks, units, lanes, four = data.shape
+    block = units * four * (2 if data.dtype == dtypes.uint8 else 1)
+    need(block in (16, 32) and (lanes, four) == (8, 4), "no packed matrix", data)
+    need((-(-x.shape[1] // block), -(-params["columns"] // lanes)) == (blocks, groups), "operands do not fit", types)
+    fits = scale.shape in ((groups, blocks, lanes), (groups, 1, lanes))
+    need(fits and all(t == scale for t in least), "scales do not fit", types)
+    return [((x.shape[0], params["columns"]), dtypes.float32)]
+
+
 RULES: Final[Mapping[str, Rule]] = {
     "dot_general": _dot,
     "conv_general_dilated": _conv,
@@ -233,6 +248,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "scatter": _scatter(NUMERIC | {dtypes.key}),
     **dict.fromkeys(("scatter_add", "scatter_sub", "scatter_mul"), _scatter(NUMBER)),
     **dict.fromkeys(("scatter_max", "scatter_min"), _scatter(NUMERIC)),
+    "block_dot": _block_dot,
     "dot_product_attention": _attention,
     "layer_norm": _norm(2),
     "rms_norm": _norm(1),

@@ -1,0 +1,84 @@
+"""Products with matrices of few bits: machine code against meaning, by all means that sum products of bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nxjax.kernels.cpu.blocks import LANES, BlockDot, BlockRows
+from tests.kernels.cpu.running import ISAS, run
+
+BLOCKS = st.sampled_from([16, 32])
+
+
+def problem(rng, rows, depth, columns, block, bits, zero, whole, scales, least, once):
+    blocks, groups = -(-depth // block), -(-columns // LANES)
+    first = BlockRows(rows, depth, block, zero, whole)
+    kernel = BlockDot(rows, columns, blocks, block, bits, zero, whole, np.dtype(scales), least, once)
+    units = kernel.units
+    data = rng.integers(0, 256, (groups, blocks, units, LANES, 4)).astype(np.uint8)
+    data = data if bits == 4 else data.view(np.int8)
+    more = [rng.standard_normal((groups, 1 if once else blocks, LANES)).astype(scales) for _ in range(1 + least)]
+    return first, kernel, [data, *more]
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("whole", [False, True])
+@given(
+    rows=st.integers(1, 9), depth=st.integers(1, 100), columns=st.integers(1, 140), block=BLOCKS,
+    kind=st.sampled_from([(4, 8), (4, 0), (8, 0)]), scales=st.sampled_from(["float16", "float32"]),
+    least=st.booleans(), once=st.booleans(), seed=st.integers(0, 99),
+)  # fmt: skip
+@settings(max_examples=15, deadline=None)
+def test_products(name, whole, rows, depth, columns, block, kind, scales, least, once, seed):
+    rng = np.random.default_rng(seed)
+    first, kernel, matrix = problem(rng, rows, depth, columns, block, *kind, whole, scales, least, once)
+    x = rng.standard_normal((rows, depth)).astype(np.float32)
+    ready = run(first, x, name=name, cuts=[rows // 2])
+    for got, wanted in zip(ready, first.meaning(x), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-5)
+    (y,) = run(kernel, *ready, *matrix, name=name, cuts=[kernel.items // 2])
+    (wanted,) = kernel.meaning(*ready, *matrix)
+    size = max(1, abs(wanted).max())
+    np.testing.assert_allclose(y, wanted, rtol=2e-5, atol=2e-5 * size)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_the_largest_whole_numbers_do_not_overflow(name, bits):
+    """All numbers as large as they may be, with either sign."""
+    x = np.tile(np.float32([1, 1, -1, -1]), (2, 16))
+    first = BlockRows(2, 64, 32, 0, True)
+    kernel = BlockDot(2, LANES, 2, 32, bits, 0, True, np.dtype("float32"), False, True)
+    ready = run(first, x, name=name)
+    assert abs(ready[0]).min() == 127
+    scale = np.ones((1, 1, LANES), np.float32)
+    for fill in (-1, -128, 127) if bits == 8 else (255,):
+        data = np.full((1, 2, kernel.units, LANES, 4), fill, np.int64).astype(np.int8 if bits == 8 else np.uint8)
+        for rows in (ready[0], abs(ready[0])):
+            (y,) = run(kernel, rows, *ready[1:], data, scale, name=name)
+            np.testing.assert_array_equal(y, kernel.meaning(rows, *ready[1:], data, scale)[0])
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_a_row_gives_the_same_bits_beside_any_others(name):
+    rng = np.random.default_rng(3)
+    for whole in (False, True):
+        first, kernel, matrix = problem(rng, 7, 96, 24, 32, 4, 8, whole, "float16", True, False)
+        x = rng.standard_normal((7, 96)).astype(np.float32)
+        (together,) = run(kernel, *run(first, x, name=name), *matrix, name=name)
+        one, alone, _ = problem(rng, 1, 96, 24, 32, 4, 8, whole, "float16", True, False)
+        for row, y in zip(x, together, strict=True):
+            (apart,) = run(alone, *run(one, row[None], name=name), *matrix, name=name)
+            assert apart.tobytes() == y[None].tobytes()
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_what_is_not_finite_makes_its_row_not_finite(name):
+    for value in (np.nan, np.inf, -np.inf):
+        x = np.ones((2, 40), np.float32)
+        x[0, 35] = value
+        x[1] = 0
+        first, kernel, matrix = problem(np.random.default_rng(0), 2, 40, 8, 32, 4, 8, True, "float32", False, False)
+        (y,) = run(kernel, *run(first, x, name=name), *matrix, name=name)
+        assert not np.isfinite(y[0]).any() and not y[1].any()
