@@ -68,7 +68,8 @@ def away(f: Function, x: Value, low: Value, high: Value) -> Value:
 
     Conversion cuts towards zero: what is added takes halves to the next integer, and nothing below a half.
     """
-    below_half = np.nextafter(*(np.float64 if x.type.endswith(("double", "double>")) else np.float32)((0.5, 0.0)))
+    kind = np.float64 if x.type.endswith(("double", "double>")) else np.float32
+    below_half = np.nextafter(kind(0.5), kind(0.0))
     y = x + f.intrinsic("copysign", x.type, f.constant(x.type, float(below_half)), x)
     y = f.select(y.gt(low), y, low)
     y = f.select(y.lt(high), y, high)
