@@ -27,6 +27,9 @@ MODELS := $(READER) "silero-vad==6.2.3" "magika==1.0.3" "basic-pitch==0.4.0" "py
           "pymicro-features>=2,<3" "espeakng-loader==0.2.4"
 WITHOUT := no networks of packages: their tests are skipped
 
+# Processes find compiled modules, whatever the machine says of writing them: half of the time of one that runs shortly.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test tests test-quick guarded fuzz lint bench bars docs site clean
 
 $(VENV)/created:

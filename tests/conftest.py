@@ -23,12 +23,17 @@ from nxjax.testing import executors
 modules: dict[str, Any] = sys.modules
 modules.setdefault("openvino_telemetry", None)
 
+# Processes that tests start do not compile nxjax's sources anew: that takes longer than most of what they do.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # JAX is the second opinion here: its programs are compiled quickly, and contracted less, than for speed.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 
 def compile_jax_quickly() -> Any:
-    """JAX lowers in one MLIR context, and XLA emits its loops in the older way: half of the time for small programs.
+    """JAX lowers in one MLIR context, and XLA emits its loops in the older way, all in one piece: half of the time for
+    small programs.
 
     This holds for programs that JAX compiles in this process, not for nxjax's own XLA executor. Gives what it
     replaces.
@@ -42,7 +47,8 @@ def compile_jax_quickly() -> Any:
 
     def quick(*args: Any, **kwargs: Any) -> Any:
         made = options(*args, **kwargs)
-        made.env_option_overrides = [*made.env_option_overrides, ("xla_cpu_use_fusion_emitters", False)]
+        quick = (("xla_cpu_use_fusion_emitters", False), ("xla_cpu_parallel_codegen_split_count", 1))
+        made.env_option_overrides = [*made.env_option_overrides, *quick]
         return made
 
     compiler.get_compile_options = quick
