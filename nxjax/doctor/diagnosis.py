@@ -11,7 +11,7 @@ from typing import Any, final
 from nxjax.backends.evidence import plain
 from nxjax.display.columns import columns
 from nxjax.doctor import web
-from nxjax.doctor.findings import POOR, TargetDiagnosis, decibels, number
+from nxjax.doctor.findings import POOR, TargetDiagnosis, number
 from nxjax.files import safe_io
 from nxjax.quant.comparison import LayerDifference
 
@@ -104,8 +104,7 @@ class Diagnosis:
 
     def _row(self, t: TargetDiagnosis) -> tuple[str, ...]:
         size = f"{next(iter(t.files.values())):,}" if t.files else ""
-        level = decibels(t.sqnr) if t.measured else f"({decibels(t.sqnr)})" if t.sqnr is not None else ""
-        return t.target, t.verdict, t.placement, level, t.label, size, t.time
+        return t.target, t.verdict, t.placement, t.level, t.label, size, t.time
 
 
 def _shown(text: str) -> str:

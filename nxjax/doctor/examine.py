@@ -19,7 +19,7 @@ from nxjax.display.progress import bars
 from nxjax.doctor import model as models
 from nxjax.doctor import rewrites, samples
 from nxjax.doctor.diagnosis import Diagnosis
-from nxjax.doctor.findings import POOR, Fix, TargetDiagnosis, decibels
+from nxjax.doctor.findings import POOR, Fix, TargetDiagnosis
 from nxjax.doctor.model import Model
 from nxjax.doctor.samples import Samples
 from nxjax.doctor.trial import MEASURED, Trials, line
@@ -270,7 +270,7 @@ class _Examination:
         self, t: TargetDiagnosis, target: Target[Any], fun: Callable[..., Any], policy: str, key: str, says: str
     ) -> bool:
         """Examine another form of the model, and take it if it is better in something and worse in nothing."""
-        words = lambda d: ", ".join(filter(None, (d.placement, f"{decibels(d.sqnr)} dB" if d.sqnr is not None else "")))
+        words = lambda d: ", ".join(filter(None, (d.placement, f"{d.level} dB" if d.level else "")))
         new, made = TargetDiagnosis(t.target, t.title, policy=policy), False
         try:
             whole = target.quantizes or policy.startswith(_FLOATS)

@@ -121,6 +121,11 @@ class TargetDiagnosis:
         return self.state == "all" and self.report is not None and self.report.host
 
     @property
+    def level(self) -> str:
+        """`sqnr` for a table: in brackets where it is of the exact reference."""
+        return decibels(self.sqnr) if self.measured or self.sqnr is None else f"({decibels(self.sqnr)})"
+
+    @property
     def label(self) -> str:
         """How far it was verified, by the records; empty where nothing was made."""
         return self.report.label if self.report is not None and self.files else ""

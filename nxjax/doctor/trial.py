@@ -17,7 +17,7 @@ from nxjax.deploy.deviation import measured
 from nxjax.deploy.trace import BoundFunction, Subject, stored_inputs
 from nxjax.doctor.divergence import STEPS, Divergence, first_divergence, leaves
 from nxjax.doctor.findings import TargetDiagnosis
-from nxjax.errors import ExecutionError, NxError, UnsupportedOpsError
+from nxjax.errors import ExecutionError, MissingExtraError, NxError, UnsupportedOpsError
 from nxjax.lower.npu.graph import NpuGraph, Tensor
 from nxjax.lower.npu.lower import UNROLL
 from nxjax.lower.npu.memory import plan
@@ -88,7 +88,10 @@ class Trials:
         except Exception as error:  # vendors' tools have no class of errors in common
             # Behind what an adapter did not mean to raise stands what it was.
             fault = error.__cause__ if isinstance(error, ExecutionError) else None
-            t.state = "refused" if isinstance(error, NxError) and fault is None else "failed"
+            known = isinstance(error, NxError) and fault is None
+            # What is not installed says nothing of the chip.
+            missing = isinstance(error, MissingExtraError)
+            t.state = "unknown" if missing else "refused" if known else "failed"
             t.said = line(error if not isinstance(fault, Exception) else fault)
             try:
                 t.report = explain(fun, target=t.target, constants=(), progress=False, **options)(*call)
@@ -123,7 +126,9 @@ class Trials:
             t.state, t.said = "wrong", gave.answer or gave.tool
         elif t.runs_on and artifact.deviation is None and blamed:
             t.state, t.said = "failed", f"{blamed[-1].tool}: {blamed[-1].answer}"
-        elif report.host or (report.rows and report.on_npu == len(report.rows)):
+        elif report.host:
+            t.state = "all" if t.runs_on else "unknown"
+        elif report.rows and report.on_npu == len(report.rows):
             t.state = "all"
         elif report.on_npu:
             t.state = "part"
@@ -208,7 +213,8 @@ def _flat(y: Any) -> list[Any]:
 def line(error: BaseException) -> str:
     """An error in one line."""
     if isinstance(error, NxError):
-        return plain(": ".join(filter(None, (error.what, str(error.got or "")))), 300)
+        fix = error.fix if isinstance(error, MissingExtraError) else ""
+        return plain(": ".join(filter(None, (error.what, str(error.got or ""), fix))), 300)
     return plain(f"{type(error).__name__}: {error}", 300)
 
 

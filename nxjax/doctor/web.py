@@ -41,7 +41,7 @@ def page(found: PageContent) -> str:
 
 def summary(found: PageContent) -> str:
     """What a notebook shows."""
-    rows = [(t.target, t.verdict, t.placement, decibels(t.sqnr), t.label, t.time) for t in found.targets]
+    rows = [(t.target, t.verdict, t.placement, t.level, t.label, t.time) for t in found.targets]
     return parts.page(
         parts.heading(found.model, ("", ", ".join(found.inputs)), ("", found.data)),
         parts.table(
@@ -129,9 +129,8 @@ def _share(report: Report | None, share: float) -> Cell:
 def _level(t: TargetDiagnosis) -> Cell:
     if t.sqnr is None:
         return ("", -math.inf)
-    shown = escape(decibels(t.sqnr))
     kind = " class=poor" if t.sqnr < POOR else ""
-    return (f"<span{kind}>{shown if t.measured else f'({shown})'}</span>", t.sqnr)
+    return (f"<span{kind}>{escape(t.level)}</span>", t.sqnr)
 
 
 def _memory(t: TargetDiagnosis) -> Cell:
@@ -209,7 +208,7 @@ def _target(i: int, t: TargetDiagnosis) -> str:
         tried: list[list[Cell]] = [["kept" if f.kept else "not kept", f.says, f.before, f.after] for f in t.fixes]
         blocks.append(f"<h3>Rewrites that were tried</h3>{_table(['', 'what', 'before', 'after'], tried)}")
     blocks += [_cost(t), _ops(t), _evidence(t)]
-    words = ", ".join(filter(None, (t.placement, _decibels(t))))
+    words = ", ".join(filter(None, (t.placement, f"{t.level} dB" if t.level else "")))
     head = f"{_pill(t)} <b>{escape(t.target)}</b> <span class=quiet>{escape(t.title)}; {escape(words)}</span>"
     return f'<section><details id="t{i}"><summary>{head}</summary>{"".join(blocks)}</details></section>'
 

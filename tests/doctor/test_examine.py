@@ -10,7 +10,7 @@ import nxjax.numpy as jnp
 from nxjax.backends import target_registry as registry
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.doctor.examine import usual
-from nxjax.errors import ParameterError, ShapeError
+from nxjax.errors import MissingExtraError, ParameterError, ShapeError
 from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.placement import YES, Verdict
@@ -119,6 +119,25 @@ class Broken(Chip):
         raise RuntimeError("internal compiler error <1>\nat line 3")
 
 
+class Missing(Chip):
+    """What writes its files is not installed."""
+
+    name = title = "missing"
+
+    def build(self, subject, options):
+        raise MissingExtraError("its files need a package", got="no module 'its'", fix="pip install 'nxjax[its]'")
+
+
+class Host(Chip):
+    """A processor, and nothing here that runs its files."""
+
+    name = title = "host"
+    host = True
+
+    def build(self, subject, options):
+        return Build({"net.bin": b"x"}, self.placed(subject), host=True)
+
+
 class Unknown(Chip):
     """Nobody says what it takes, and nothing runs it."""
 
@@ -129,7 +148,7 @@ class Unknown(Chip):
         return Build({"net.bin": b"x"}, self.placed(subject))
 
 
-CHIPS = (Chip, Lacking, Wide, Liar, Drifting, Nonsense, Broken, Unknown)
+CHIPS = (Chip, Lacking, Wide, Liar, Drifting, Nonsense, Broken, Missing, Host, Unknown)
 
 
 @pytest.fixture(autouse=True)
@@ -148,12 +167,15 @@ def test_what_each_target_makes_of_it():
     states = {t.target: t.state for t in found.targets}
     assert states == {
         "chip": "all", "lacking": "part", "wide": "part", "liar": "all", "drifting": "all", "nonsense": "wrong",
-        "broken": "failed", "nobody": "unknown"
+        "broken": "failed", "missing": "unknown", "host": "unknown", "nobody": "unknown"
     }  # fmt: skip
     assert found.takes and not examined("broken", "nobody").takes
     assert found["chip"].deviation.exact and found["chip"].measured
     assert found["chip"].files.keys() == {"net.bin"} and found["chip"].memory["activations"].basis == "model"
     assert found["broken"].said == "RuntimeError: internal compiler error <1> at line 3"
+    assert found["missing"].said == "its files need a package: no module 'its': pip install 'nxjax[its]'"
+    assert not found["host"].on_host and found["host"].level == f"({found['chip'].level})"
+    assert f"{found['host'].level} dB</span>" in found.html()
     assert "another function" in found["nonsense"].said
     assert not found["nobody"].measured and found["nobody"].sqnr_of == "the exact reference"
     json.dumps(found.to_dict(), allow_nan=False)
