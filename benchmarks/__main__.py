@@ -33,6 +33,7 @@ NAMES = (
     "schedules",
     "hybrid_engine",
     "generation",
+    "generation_files",
     "interop",
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"

@@ -115,6 +115,10 @@ class Device:
         """
         return self.backend.memory_stats(self)
 
+    def trim(self, nbytes: int = 0) -> None:
+        """Give free memory that is kept for later calls back to the system, but for ``nbytes`` of it."""
+        self.backend.trim(self, nbytes)
+
     def is_available(self) -> bool:
         return self.backend.available()[0]
 
@@ -194,6 +198,10 @@ class Executable(Shown, ABC):
 
     def prepare(self) -> None:
         """Do now what may be left for the first runs: somebody compiles ahead of time."""
+        return
+
+    def ready(self) -> None:
+        """Make the code of the next call now; a compiler may have left it for that."""
         return
 
     def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
@@ -316,6 +324,9 @@ class Backend(Shown, ABC):
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """See `Device.memory_stats`."""
         return None
+
+    def trim(self, device: Device, nbytes: int) -> None:
+        """See `Device.trim`."""
 
     def clear(self) -> None:
         """Give back memory that is kept for later calls, as far as nothing holds it."""

@@ -24,8 +24,9 @@ from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
-from nxjax.generation.weights import pack_weights
+from nxjax.generation.weights import nbytes, pack_weights
 from nxjax.quant.qarray import is_quantized
+from nxjax.runtime import devices
 from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
@@ -37,6 +38,8 @@ WINDOWS: Final = 4
 GREEDY: Final = Sampler()
 # First calls of a program that are no measure of it: they compile it, then what its held weights leave of it.
 WARM: Final = 2
+# The part of the weights' size of which so much free memory is kept for the next text.
+KEPT: Final = 8
 # Steps that have to be left for sequences that ended to be taken out of a batch: another size is another program.
 LEFT: Final = 32
 
@@ -113,6 +116,7 @@ class Generator:
         self.cache_dtype = cache_dtype
         quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
         self._given = pack_weights(params, activations) if quantized else None
+        self.weights = nbytes(params)
         self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()
@@ -387,6 +391,13 @@ class GenerationRun:
                 self.steps += int(count.sum())
             yield from self._put(y, log_p, count.tolist())
             self._keep()
+        self._end()
+
+    def _end(self) -> None:
+        """Let go of the cache, if nobody goes on with it, and of most of the memory that it was made in."""
+        if self.kept is None:
+            del self.cache
+        devices()[0].trim(self.owner.weights // KEPT)
 
     def _guessed(self, last: Any) -> Any:
         """The tokens to read: the last ones [batch, 1], and guesses after them."""
@@ -447,3 +458,4 @@ class GenerationRun:
         for _ in self._put(y, log_p, [n + 1] * len(y)):
             pass
         self._keep()
+        self._end()

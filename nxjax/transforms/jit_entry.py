@@ -23,6 +23,8 @@ from nxjax.transforms.jit_trace import TracedCall
 
 # The numbers of calls at which an executor learns how often its program runs: 2, 3, then powers of 4.
 _SHORTCUT_CALLS: Final = frozenset((2, 3, *(4**n for n in range(2, 16))))
+# Bytes of consts from which on they are prepared before the first call.
+_LARGE: Final = 1 << 20
 
 
 class _Prepared(NamedTuple):
@@ -92,18 +94,18 @@ class Entry:
         return out
 
     def _prepare(self, device: Any) -> _Prepared:
-        """How the next call runs. From the second on, what depends on consts alone was done before."""
+        """How the next call runs. From the second on, what depends on consts alone was done before; where they are
+        large, such as a network's weights, from the first on, so that one program is compiled and not two."""
         if not self.calls:
             self.traced.check_donated()
+        bound = self.calls > 0 or sum(x.size * x.dtype.itemsize for x in self.consts) >= _LARGE
         with retrace.time_compilation(self.record):
             executable = current_compiler().compile(self.hoisted, device=device, donate=self.donate)
-        held = (
-            executable.bind_leading(self.consts)
-            if self.calls and self.consts and is_allowed("held arguments")
-            else None
-        )
+            may = bound and self.consts and is_allowed("held arguments")
+            held = executable.bind_leading(self.consts) if may else None
+            (executable if held is None else held[0]).ready()
         if held is None:
-            return _Prepared(executable, self.consts, self.donate, final=self.calls > 0 or not self.consts)
+            return _Prepared(executable, self.consts, self.donate, final=bound or not self.consts)
         shift = len(held[1]) - len(self.consts)
         return _Prepared(*held, tuple(i + shift for i in self.donate), final=True)
 

@@ -96,6 +96,10 @@ class ExecutableProtocol(Protocol):
         """Do all work now that could wait for the first runs: the user compiles ahead of time."""
         ...
 
+    def ready(self) -> None:
+        """Make the code of the next call now, if that was left for it."""
+        ...
+
     def bind_leading(self, held: Sequence[Any]) -> tuple[ExecutableProtocol, list[DeviceArray]] | None:
         """An executable for calls whose first arguments are always ``held``, and what it takes in their place.
 
@@ -161,6 +165,7 @@ class Compiled:
             held = executable.bind_leading(self._leading)
             if held is not None:
                 self.executable, self._leading = held
+        self.executable.ready()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         check_compiled(self._promised)

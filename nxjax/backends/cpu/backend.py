@@ -109,6 +109,10 @@ class CpuBackend(Backend):
             "accounting": "runtime",
         }
 
+    def trim(self, device: Device, nbytes: int) -> None:
+        if _COMPILER in sys.modules and (found := _compiler().runtime.loaded()) is not None:
+            found.trim(nbytes)
+
     def clear(self) -> None:
         # What was never loaded keeps nothing.
         if _COMPILER in sys.modules:

