@@ -20,6 +20,7 @@ from nxjax.generation.judging import perplexity
 from nxjax.generation.pretrained import CONFIG, from_pretrained
 from nxjax.generation.sampling import Sampler
 from nxjax.generation.weights import load
+from nxjax.ops.block_dot import ACTIVATIONS
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--cache", default="float32", metavar="DTYPE", help="of keys and values, such as int8 (float32)"
     )
+    parser.add_argument("--activations", choices=ACTIVATIONS, help="of products with weights in few bits (float32)")
     parser.add_argument("--lookup", action="store_true", help="guess tokens from the text; the result is the same")
     parser.add_argument("--context", type=int, metavar="N", help="the most tokens of a text, of others' files")
     parser.add_argument("--seed", type=int, default=0, help="of the draws (0)")
@@ -72,8 +74,10 @@ def _pieces(given: argparse.Namespace) -> Any:
     prompt = sys.stdin.read() if given.prompt == "-" else given.prompt
     common: dict[str, Any] = {"max_tokens": given.max_tokens, "sampler": sampler, "stop": given.stop}
     if (Path(given.folder) / "genai_config.json").exists():
-        if given.perplexity or given.lookup or given.cache != "float32":
-            raise ParameterError("onnxruntime-genai has no --perplexity, --lookup and --cache", got=given.folder)
+        if given.perplexity or given.lookup or given.cache != "float32" or given.activations:
+            raise ParameterError(
+                "onnxruntime-genai has no --perplexity, --lookup, --cache and --activations", got=given.folder
+            )
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
@@ -82,7 +86,7 @@ def _pieces(given: argparse.Namespace) -> Any:
         params, config, tokenizer = from_pretrained(place, context=given.context)
     else:
         params, config, tokenizer = load(place)
-    generator = Generator(params, config, tokenizer, cache_dtype=given.cache)
+    generator = Generator(params, config, tokenizer, cache_dtype=given.cache, activations=given.activations)
     if given.perplexity is not None:
         text = safe_io.read(given.perplexity, safe_io.memory()).decode(errors="replace")
         found = perplexity(generator, text)

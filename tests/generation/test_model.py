@@ -317,7 +317,7 @@ def test_weights_with_a_least_number(params, config):
 
 
 def test_a_generator_holds_weights_in_few_bits_once(params, config):
-    """No program closes over them, so none holds a copy, whatever the lengths and batches; 4 bits are unpacked once."""
+    """No program closes over them, so none holds a copy, whatever the lengths and batches; 4 bits stay half a byte."""
     few = generation.quantize_weights(params, config, "int4-weights")
     generator = Generator(few, config)
     for prompt in ([1], [1] * 17, [[1], [2]], [[1] * 40, [3]]):
@@ -329,8 +329,16 @@ def test_a_generator_holds_weights_in_few_bits_once(params, config):
         assert given is generator._given
         # Tables of rotations are all that is left.
         assert all(c.size <= 160 * 8 for entry in program.func._entries.values() for c in entry.consts)
-    unpacked = [w for w in nx.tree.leaves(generator._given, is_leaf=nx.quant.qarray.is_quantized) if w.ndim == 2]
-    assert {str(w.dtype) for w in unpacked} == {"int8"}
+    packed = [w for w in nx.tree.leaves(generator._given, is_leaf=nx.quant.qarray.is_quantized) if w.ndim == 2]
+    assert {str(w.data.dtype) for w in packed} == {"uint8"}
+    # A group of columns may be filled up.
+    assert all(w.data.size <= w.shape[0] * (w.shape[1] + 7) // 2 for w in packed)
+    # Whole-number activations are near, and a sequence does not hang on those beside it.
+    whole = Generator(few, config, activations="int8")
+    alone, beside = whole.generate([1] * 17, max_tokens=9), whole.generate([[1] * 17, [2], [3] * 5], max_tokens=9)
+    assert alone.tokens[0] == beside.tokens[0]
+    exact, near = (np.asarray(generation.forward(p, [[1, 2, 3]], config)) for p in (few, whole._given))
+    assert 0 < abs(exact - near).max() < 0.05 * abs(exact).max()
 
 
 def test_weights_of_4_bits_are_better_with_texts():

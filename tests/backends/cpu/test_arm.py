@@ -19,6 +19,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import LlvmModule
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 from nxjax.lower.cpu.lower import lower
+from nxjax.quant.packed import packed
 from nxjax.testing import assert_close
 from tools.emulate import Emulator, default_folder
 
@@ -74,6 +75,12 @@ def quantized():
     return nx.quantize(f, "int8", calibrate=[args], progress=False), args
 
 
+def blocks(x):
+    w, scale = np.asarray(integers(64, 19, most=8)), np.ones((2, 19), np.float32)
+    kinds = [packed(nx.QArray(w.astype(d), scale)) for d in ("int8", nx.numpy.int4)]
+    return [k.with_layout(activations=a).product(x) for k in kinds for a in ("float32", "int8")]
+
+
 PROGRAMS = {
     "functions": (every_function, (floats(70),)),
     "functions in float64": (every_function, (floats(70, dtype="float64"),)),
@@ -107,6 +114,7 @@ PROGRAMS = {
         lambda x: nx.lax.dot_general(x, x.T, (((1,), (0,)), ((), ())), preferred_element_type="int32"),
         (integers(70, 90, dtype="int8"),),
     ),
+    "products of blocks of bytes": (blocks, (floats(3, 64),)),
     "products of integers": (lambda x: [x @ x.T, x @ x[0]], (integers(70, 90),)),
     "batched products": (lambda x: nx.nn.relu(x @ x.swapaxes(1, 2) + 1), (floats(5, 30, 20),)),
     "convolutions": (

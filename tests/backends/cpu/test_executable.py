@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.backends.cpu import running
+from nxjax.backends.cpu import executable, running
 from nxjax.backends.cpu.backend import CpuBackend
 from nxjax.backends.cpu.executable import CpuExecutable
 from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
@@ -153,6 +153,18 @@ def test_a_failed_run_takes_what_it_was_donated(monkeypatch):
             made([array])
     assert x.is_deleted()
     assert not y.is_deleted()
+
+
+def test_a_function_of_a_large_array_is_compiled_once(monkeypatch):
+    """What is made of the array, and what is left: both before the first call, and nothing for the second."""
+    made = []
+    own = executable.Tape
+    monkeypatch.setattr(executable, "Tape", lambda *args: made.append(args) or own(*args))
+    w = nx.numpy.ones((600, 600))
+    f = nx.jit(lambda x: nx.numpy.tanh(x @ w))
+    for _ in range(3):
+        np.testing.assert_allclose(f(np.ones((40, 600), np.float32)), 1)
+        assert len(made) == 2
 
 
 def test_a_block_says_what_it_is():

@@ -1,11 +1,17 @@
 """Products with matrices of few bits: machine code against meaning, by all means that sum products of bytes."""
 
+from dataclasses import replace
+
+import llvmlite.binding as llvm
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nxjax.backends.cpu.engine import KernelCache
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.blocks import LANES, BlockDot, BlockRows
+from nxjax.kernels.cpu.ir import LlvmModule
 from tests.kernels.cpu.running import ISAS, run
 
 BLOCKS = st.sampled_from([16, 32])
@@ -82,3 +88,71 @@ def test_what_is_not_finite_makes_its_row_not_finite(name):
         first, kernel, matrix = problem(np.random.default_rng(0), 2, 40, 8, 32, 4, 8, True, "float32", False, False)
         (y,) = run(kernel, *run(first, x, name=name), *matrix, name=name)
         assert not np.isfinite(y[0]).any() and not y[1].any()
+
+
+def summed(name, lanes, unsigned):
+    """What a processor's instruction for products of four bytes does, in words that every processor knows."""
+    word, quads = f"<{lanes} x i32>", f"<{4 * lanes} x i8>"
+    wide = f"<{4 * lanes} x i32>"
+    given = word if unsigned else quads
+    lines = [f"define {word} @{name}({word} %sum0, {given} %p, {given} %q) {{"]
+    for x, y, extended in (("p", "x", "zext" if unsigned else "sext"), ("q", "y", "sext")):
+        lines.append(f"%{y}b = bitcast {given} %{x} to {quads}")
+        lines.append(f"%{y} = {extended} {quads} %{y}b to {wide}")
+    lines.append(f"%z = mul {wide} %x, %y")
+    for i in range(4):
+        places = ", ".join(f"i32 {4 * j + i}" for j in range(lanes))
+        lines.append(f"%part{i} = shufflevector {wide} %z, {wide} poison, <{lanes} x i32> <{places}>")
+        lines.append(f"%sum{i + 1} = add {word} %sum{i}, %part{i}")
+    return "\n".join([*lines, f"ret {word} %sum4", "}"])
+
+
+# Means of other processors: the intrinsic, its description, and which features an instruction set then has.
+OTHERS = {
+    "dots": ("llvm.aarch64.neon.sdot.v4i32.v16i8", summed("instead", 4, False), {"dots": True}),
+    "vnni": ("llvm.x86.avx512.vpdpbusd.256", summed("instead", 8, True), {"vnni": True}),
+}
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("means", OTHERS)
+def test_instructions_of_other_processors(means, bits, monkeypatch):
+    """The code for them, with the instruction described instead: it gives what the code for this processor gives."""
+    symbol, text, features = OTHERS[means]
+    base = "avx2" if means == "vnni" else "portable"
+    if base not in ISAS:
+        pytest.skip("the code has other instructions of x86")
+    named = isa.named
+    found = replace(named(base), name=means, **features)
+    assert found.vnni or found.dots
+
+    def described(engine, kernels):
+        module = LlvmModule()
+        for kernel in kernels:
+            kernel.emit(module, engine.isa)
+        kept = [line for line in module.text.splitlines() if not (line.startswith("declare") and symbol in line)]
+        assert symbol in module.text or not any(isinstance(k, BlockDot) for k in kernels)
+        return "\n".join([*kept, text]).replace(f"@{symbol}(", "@instead(")
+
+    rng = np.random.default_rng(5)
+    first, kernel, matrix = problem(rng, 3, 96, 11, 32, bits, 8 if bits == 4 else 0, True, "float32", True, False)
+    ready = run(first, rng.standard_normal((3, 96)).astype(np.float32))
+    (wanted,) = run(kernel, *ready, *matrix)
+    monkeypatch.setattr(isa, "named", lambda name: found if name == means else named(name))
+    monkeypatch.setattr(KernelCache, "texts", described)
+    (y,) = run(kernel, *ready, *matrix, name=means)
+    np.testing.assert_allclose(y, wanted, rtol=1e-6, atol=1e-5)
+
+
+@pytest.mark.parametrize("cpu", ["sapphirerapids", "alderlake"])
+def test_compiles_for_processors_with_vnni(cpu):
+    """AVX512-VNNI and AVX-VNNI, on any machine that is an x86."""
+    if "avx2" not in ISAS:
+        pytest.skip("LLVM for another processor")
+    found = replace(isa.named("avx2"), name=cpu, vnni=True)
+    for bits in (4, 8):
+        _, kernel, _ = problem(np.random.default_rng(0), 5, 64, 8, 32, bits, 0, True, "float16", False, False)
+        module = LlvmModule()
+        kernel.emit(module, found)
+        target = llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(cpu=cpu, opt=2)
+        assert "vpdpbusd" in target.emit_assembly(llvm.parse_assembly(module.text))
