@@ -218,8 +218,9 @@ class _Search:
             ranked = _ranked(plan, switches, self.progress)
             total = max(sum(c.macs for c in ranked), 1)
             goal = wanted if reached else _goal(ranked, switches, wanted)
-            # Where float is not good enough, 16 bits are not.
-            for wide in ("int16x8", None) if reached or goal >= wanted else (None,):
+            # Integers are not quite what float on their grids says.
+            enough = goal if reached or goal >= wanted else goal - NEARLY
+            for wide in ("int16x8", None):
                 counts = _shares(len(ranked)) if reached else _counts(ranked, switches, goal)
                 for count in counts:
                     taken = _taken(ranked, count)
@@ -232,7 +233,7 @@ class _Search:
                     found = self._measured(choice, taken, wide, total, reached)
                     if found > most:
                         best, most = choice, found
-                    if found >= goal:
+                    if found >= enough:
                         return choice._replace(trials=WidthTrials(self.trials))
         return best._replace(trials=WidthTrials(self.trials))
 
@@ -337,7 +338,7 @@ def _taken(ranked: Sequence[WideCandidate], count: int) -> list[WideCandidate]:
 
 
 def _answers(plan: QuantPlan, taken: Sequence[WideCandidate], wide: str | None) -> dict[str, Scheme | str | None]:
-    """The policy's answers for layers that leave 8 bits, and for what only moves values to one of them."""
+    """The policy's answers for layers that leave 8 bits, and for what only moves values to or from one of them."""
     chosen: dict[str, Scheme | str | None] = {}
     for c in taken:
         answer = wide if c.sixteen else None
@@ -361,9 +362,9 @@ def _answers(plan: QuantPlan, taken: Sequence[WideCandidate], wide: str | None) 
             asked.setdefault(plan.layer(g), found[0])
     for g in moving:
         before = [made[a] for a in g.activations if isinstance(a, Var) and a in made]
-        if plan.layer(g) in asked and all(name in chosen for name in before):
-            # What is on a grid of 8 bits already stays on it.
-            chosen.setdefault(plan.layer(g), asked[plan.layer(g)])
+        # What is on a grid of 8 bits already stays on it; what is wide stays wide.
+        if all(name in chosen for name in before) and (before or plan.layer(g) in asked):
+            chosen.setdefault(plan.layer(g), asked[plan.layer(g)] if plan.layer(g) in asked else chosen[before[0]])
     return chosen
 
 

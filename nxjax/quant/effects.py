@@ -112,6 +112,8 @@ class GridEffects:
         whole = () if switched else first.grids.items()
         self._taken = {use for use, grid in whole if first.made.get(use[1]) == grid}
         self._runs: dict[Any, Callable[..., Any]] = {}
+        # Of the parts of results, the number of each one's; known when the program is traced.
+        self._owners: list[int] = []
 
     def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> GridChoice:
         """The grids that ranges give, with ``policy`` of another one than at first; nothing is computed."""
@@ -199,28 +201,30 @@ class GridEffects:
         }
         given = _Given(self._places, self._taken, named, self.switched, rows, held, products, shifts)
         walk = _Rounded(exact, Quantizer(plan, inside, call.stored(plan), corrections=self.known), given)
-        made = results.powers(zip(ends, walk.run(call.values), strict=True))
+        self._owners[:], *made = results.parts(plan, ends, walk.run(call.values))
         values = () if self.switched else results.group_values(plan)
-        return made, results.powers((exact.env[v], walk.env[v]) for v in values), walk.found
+        inner = results.powers((exact.env[v], walk.env[v]) for v in values)
+        return results.powers(zip(*made, strict=True)), inner, walk.found
 
     def quality(self, choice: GridChoice, corrections: Corrections) -> Quality:
         """The noise of results, and of layers where none is switched."""
         found = self._measured(choice, corrections, None, False, self.batches)
-        ends, inner = (results.summed([each[i] for each in found]) for i in (0, 1))
+        ends, inner = ([each[i] for each in found] for i in (0, 1))
         values = () if self.switched else results.group_values(self.plan)
-        noise = dict(zip(values, (results.sqnr(*pair) for pair in inner), strict=True))
-        return Quality([results.sqnr(*pair) for pair in ends], list(results.noisy_layers(self.plan, noise)))
+        noise = dict(zip(values, (results.sqnr(*pair) for pair in results.summed(inner)), strict=True))
+        return Quality(results.worst_parts(self._owners, ends), list(results.noisy_layers(self.plan, noise)))
 
     def noise(
         self, choice: GridChoice, corrections: Corrections, floats: Sequence[bool], batches: int | None = None
     ) -> list[float]:
-        """Noise of each float result, as a share of its signal, over ``batches`` of the batches.
+        """Noise of each float result and of each small part, as a share of its signal, over ``batches`` of the batches.
 
         Args:
             floats: for each of `switched_steps`, whether it is float.
         """
         found = self._measured(choice, corrections, floats, False, self.batches[:batches])
-        return [float(n) / max(float(s), 1e-300) for s, n in results.summed([each[0] for each in found])]
+        ends = results.large_and_small(self._owners, [each[0] for each in found])
+        return [float(n) / max(float(s), 1e-300) for each in ends for s, n in each]
 
     def corrections(self, choice: GridChoice, batches: Sequence[tuple[Any, ...]] | None = None) -> dict[str, NDArray]:
         """What to add to the bias of each integer product with weights, per channel; not in loops and branches.

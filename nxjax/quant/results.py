@@ -18,15 +18,16 @@ from nxjax.ops.base import constant, like
 from nxjax.ops.compare import eq
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
-from nxjax.ops.shape import broadcast_in_dim
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.ops.slicing import concatenate, slice_axis
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Corrections, Quantizer, Range
 from nxjax.trace import dtypes, tree
-from nxjax.trace.core import Array
-from nxjax.trace.program import Var
+from nxjax.trace.core import Array, Op
+from nxjax.trace.program import Atom, Equation, Var
 from nxjax.transforms.jit import jit
 
 # Below so many dB a result is hardly that of the function.
@@ -37,6 +38,9 @@ NOTHING: Final = 1e-20
 NAMED: Final = 3
 # A layer of so many dB is as good as exact.
 EXACT: Final = 60.0
+# What is joined to a result is a result of its own where it is so much smaller than the largest: no more than so many.
+SMALLER: Final = 4.0
+PARTS: Final = 8
 NDArray = np.ndarray[Any, Any]
 
 
@@ -101,6 +105,7 @@ def measured(
 ) -> Quality:
     """Noise over ``batches``, of the results and of ``layers`` too."""
     plans: list[QuantPlan] = []
+    owners: list[int] = []
 
     def both(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
@@ -108,15 +113,16 @@ def measured(
         plans[:] = [plan]
         walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
         plain = StatisticsTrace(plan, Ranges())
-        ends = powers(zip(plain.run(call.values), walk.run(call.values), strict=True))
+        owners[:], *ends = parts(plan, plain.run(call.values), walk.run(call.values))
         values = group_values(plan) if layers else []
-        return ends, powers((plain.env[v], walk.env[v]) for v in values)
+        return powers(zip(*ends, strict=True)), powers((plain.env[v], walk.env[v]) for v in values)
 
     run = jit(both)
     found = [run(*args) for args in batches]
-    ends, values = (summed(each) for each in zip(*found, strict=True))
-    noise = dict(zip(group_values(plans[0]) if layers else [], (sqnr(*pair) for pair in values), strict=True))
-    return Quality([sqnr(*pair) for pair in ends], list(noisy_layers(plans[0], noise)) if layers else [])
+    ends, values = zip(*found, strict=True)
+    made = group_values(plans[0]) if layers else []
+    noise = dict(zip(made, (sqnr(*pair) for pair in summed(values)), strict=True))
+    return Quality(worst_parts(owners, ends), list(noisy_layers(plans[0], noise)) if layers else [])
 
 
 def noisy_layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
@@ -156,9 +162,75 @@ def powers(pairs: Iterable[tuple[Array, Array]]) -> list[tuple[Array, Array, Arr
 
 def summed(found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> NDArray:
     """Signal and noise of each value over batches, float64 [values, 2], of what `powers` gave for each batch."""
-    parts = np.asarray([[tuple(map(float, each)) for each in batch] for batch in found], np.float64)
-    parts = parts.reshape(len(found), -1, 3)
-    return (parts[..., 1:] * parts[..., :1] ** 2).sum(0)
+    rows = _rows(found)
+    return (rows[..., 1:] * rows[..., :1] ** 2).sum(0)
+
+
+def _rows(found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> NDArray:
+    rows = np.asarray([[tuple(map(float, each)) for each in batch] for batch in found], np.float64)
+    return rows.reshape(len(found), -1, 3)
+
+
+def parts(plan: QuantPlan, *results: Sequence[Array]) -> tuple[list[int], *tuple[list[Array], ...]]:
+    """Float results in the parts that a concatenation joins, and of each part the number of its result among these.
+
+    Boxes and scores, or the two states of an LSTM, are measured each: on one grid the smaller may be lost, and is
+    nothing beside the larger.
+    """
+    makers = {v: e for e in plan.program.equations for v in e.outputs}
+    owners: list[int] = []
+    found: list[list[Array]] = [[] for _ in results]
+    floats = [(a, xs) for a, *xs in zip(plan.program.outputs, *results, strict=True) if xs[0].dtype == dtypes.float32]
+    for i, (a, xs) in enumerate(floats):
+        for each, x in zip(found, xs, strict=True):
+            cut = _parts(makers, a, x)
+            each += cut if len(cut) <= PARTS else [x]
+        owners += [i] * (len(found[0]) - len(owners))
+    return owners, *found
+
+
+def _parts(makers: Mapping[Atom, Equation], a: Atom, x: Array) -> list[Array]:
+    """``x``, the value of ``a``, in the parts that are joined there."""
+    e = makers.get(a)
+    if e is None or not (e.op in _BACK or e.op is concatenate):
+        return [x]
+    if e.op in _BACK:
+        return _parts(makers, e.inputs[0], _BACK[e.op](x, e))
+    axis, found = e.params["dimension"], list[Array]()
+    ends = np.cumsum([0, *(b.type.shape[axis] for b in e.inputs)]).tolist()
+    for b, start, stop in zip(e.inputs, ends, ends[1:], strict=False):
+        found += _parts(makers, b, slice_axis(x, axis, start, stop))
+    return found
+
+
+# What arranges elements anew, undone.
+_BACK: Final[dict[Op, Callable[[Array, Equation], Array]]] = {
+    reshape: lambda x, e: reshape(x, shape=e.inputs[0].type.shape),
+    transpose: lambda x, e: transpose(x, permutation=tuple(np.argsort(e.params["permutation"]).tolist())),
+}
+
+
+def large_and_small(owners: Sequence[int], found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> list[NDArray]:
+    """Signal and noise, float64 [n, 2], of each result: of its large parts together, and of each that is far smaller.
+
+    Args:
+        owners: from `parts`.
+        found: what `powers` gave of the parts, for each batch.
+    """
+    rows = _rows(found)
+    pairs, peaks = (rows[..., 1:] * rows[..., :1] ** 2).sum(0), rows[..., 0].max(0)
+    made: list[NDArray] = []
+    for i in dict.fromkeys(owners):
+        own = np.equal(owners, i)
+        # A part of nothing but zeros has no size.
+        small = own & (peaks * SMALLER < peaks[own & (pairs[:, 0] > 0)].max(initial=0.0)) & (pairs[:, 0] > 0)
+        made.append(np.stack([pairs[own & ~small].sum(0), *pairs[small]]))
+    return made
+
+
+def worst_parts(owners: Sequence[int], found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> list[float]:
+    """dB of each result: that of its worst part, of `large_and_small`."""
+    return [min(sqnr(*pair) for pair in each) for each in large_and_small(owners, found)]
 
 
 def warn_if_poor(

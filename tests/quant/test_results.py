@@ -11,6 +11,9 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.quant import results
+from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.scheme import as_policy
 
 X = nx.random.normal(nx.random.key(0), (64, 8))
 
@@ -68,3 +71,33 @@ def test_half_of_what_is_compared_are_the_results():
     better = [layer._replace(after=22.0) for layer in layers]
     assert results.Quality([15.0], layers).mean > results.Quality([11.0], better).mean
     assert results.Quality([15.0], better).mean > results.Quality([15.0], layers).mean
+
+
+@pytest.mark.parametrize("arranged", [lambda x: x, lambda x: x.T.reshape(2, -1)], ids=["as it is", "arranged anew"])
+def test_a_small_part_of_a_result_is_a_result(arranged: Any):
+    """Scores beside boxes: one grid of 8 bits for both leaves nothing of the scores, and hardly adds to the noise."""
+    f = lambda x: arranged(jnp.concatenate([jnp.tanh(x) * 300, score(x)], 1))
+    (said,) = told(f, X)
+    assert "signal-to-noise" in said and "concatenate_0" in said
+    qf = nx.quantize(f, calibrate=[(X,)])
+    assert qf.trials[-1].found > 20.0
+    off = np.abs(np.asarray(f(X) - qf(X)))
+    assert off[np.asarray(f(X) == arranged(jnp.concatenate([jnp.tanh(X), score(X)], 1)))].max() < 0.05
+
+
+def score(x: Any) -> Any:
+    return jnp.sin(x) * 0.2
+
+
+def test_parts_of_one_size_are_one_result():
+    """Steps of a loop that stand side by side, of which one is quieter, are as good as all of them."""
+    f = lambda x: jnp.concatenate([jnp.tanh(x), jnp.tanh(x) * 0.5], 1)
+    call = PlannedCall(f, (X,), {}, None)
+    plan = call.plan(as_policy("int8"), "quantize")
+    owners, parts = results.parts(plan, StatisticsTrace(plan, Ranges()).run(call.values))
+    assert owners == [0, 0] and [p.shape for p in parts] == [(64, 8), (64, 8)]
+    rows = [[(1.0, 4.0, 1.0), (0.5, 2.0, 1.0)]]
+    assert [each.tolist() for each in results.large_and_small(owners, rows)] == [[[4.5, 1.25]]]
+    rows = [[(1.0, 4.0, 1.0), (0.125, 64.0, 64.0)]]
+    assert [each.tolist() for each in results.large_and_small(owners, rows)] == [[[4.0, 1.0], [1.0, 1.0]]]
+    assert results.worst_parts(owners, rows) == [0.0]
