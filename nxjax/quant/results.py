@@ -189,9 +189,9 @@ def parts(plan: QuantPlan, *results: Sequence[Array]) -> tuple[list[int], *tuple
     return owners, *found
 
 
-def _parts(makers: Mapping[Atom, Equation], a: Atom, x: Array) -> list[Array]:
+def _parts(makers: Mapping[Var, Equation], a: Atom, x: Array) -> list[Array]:
     """``x``, the value of ``a``, in the parts that are joined there."""
-    e = makers.get(a)
+    e = makers.get(a) if isinstance(a, Var) else None
     if e is None or not (e.op in _BACK or e.op is concatenate):
         return [x]
     if e.op in _BACK:
