@@ -1,5 +1,6 @@
 """Elementwise functions against JAX: values, dtypes, weakness, under jit and grad."""
 
+import functools
 import itertools
 import math
 
@@ -343,12 +344,20 @@ def test_sinc_has_a_slope_far_from_zero(dtype, far):
     assert nx.grad(nx.grad(jnp.sinc))(0.0) == pytest.approx(-(np.pi**2) / 3, rel=1e-6)
 
 
-def _sinc_derivative(order, x):
-    """By mpmath; the series converges everywhere."""
+@functools.cache
+def _sinc_series(order):
+    """Factors and powers of the n-th derivative; the series converges everywhere."""
     with mpmath.workdps(120):
-        x, terms = mpmath.mpf(float(x)), range(order // 2 * 2, 320, 2)
-        powers = ((-1) ** (k // 2) * mpmath.pi**k * mpmath.ff(k, order) / mpmath.factorial(k + 1) for k in terms)
-        return float(mpmath.fsum(c * x ** (k - order) for c, k in zip(powers, terms, strict=True) if k >= order))
+        powers = [k for k in range(order // 2 * 2, 320, 2) if k >= order]
+        factors = [(-1) ** (k // 2) * mpmath.pi**k * mpmath.ff(k, order) / mpmath.factorial(k + 1) for k in powers]
+        return [(c, k - order) for c, k in zip(factors, powers, strict=True)]
+
+
+def _sinc_derivative(order, x):
+    """By mpmath."""
+    with mpmath.workdps(120):
+        x = mpmath.mpf(float(x))
+        return float(mpmath.fsum(c * x**k for c, k in _sinc_series(order)))
 
 
 @pytest.mark.parametrize("turned", [lambda f: f, nx.jit], ids=["eager", "jit"])
