@@ -1,15 +1,17 @@
 """The house keeps its order: who may import whom, what import costs, what every file has."""
 
 import ast
+import gc
 import importlib.util
 import pkgutil
 import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache, reduce
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -118,27 +120,80 @@ def room(path: Path) -> str:
     return part.removesuffix(".py")
 
 
-@lru_cache(None)
-def parsed(path: Path) -> tuple[str | None, list[tuple[str, bool]], set[str]]:
-    """The docstring, the imported modules, and those found by name.
+@pytest.fixture(autouse=True, scope="module")
+def _trees_are_no_garbage() -> Iterator[None]:
+    """Trees end with the last use, and the collector would walk them all the time."""
+    gc.disable()
+    yield
+    gc.enable()
 
-    Trees of a thousand files, if kept, are walked by the collector.
-    """
+
+def walked(tree: ast.AST) -> list[ast.AST]:
+    """What `ast.walk` gives, in that order, in a third of the time."""
+    nodes = [tree]
+    for node in nodes:
+        for value in vars(node).values():
+            if isinstance(value, list):
+                nodes += [v for v in value if isinstance(v, ast.AST)]
+            elif isinstance(value, ast.AST):
+                nodes.append(value)
+    return nodes
+
+
+class Facts(NamedTuple):
+    """What the tests ask of a file's tree."""
+
+    docstring: str | None
+    imports: list[tuple[str, bool]]
+    """Imported modules, and whether the import stands at the top of the file."""
+    by_name: set[str]
+    """Modules that it finds by name."""
+    classes: list[str]
+    """Public ones at its top."""
+    inner: list[str]
+    """Of each import of nxjax inside a function, the module."""
+    has_asked: list[int]
+    """Lines of functions that ask an op or a primitive whether it has a member of a given name."""
+    questions: int
+    """How often functions ask an op for its name."""
+    tables: set[str]
+    """Texts of tables that are asked for the row of an op."""
+
+
+@lru_cache(None)
+def parsed(path: Path) -> Facts:
+    """Trees of a thousand files take too much memory: each is walked once."""
     tree = ast.parse(path.read_text())
-    return ast.get_docstring(tree), imported(tree, path), found_by_name(tree)
+    nodes = walked(tree)
+    functions = [walked(n) for n in nodes if isinstance(n, ast.FunctionDef)]
+    asking: set[int] = set()
+    for function in functions:
+        names = named_ops(function)
+        asking |= {id(n) for n in function if asks_by_name(n, names)}
+    within = list({id(n): n for function in functions for n in function}.values())
+    return Facts(
+        ast.get_docstring(tree),
+        imported(tree, nodes, path),
+        found_by_name(nodes),
+        [n.name for n in tree.body if isinstance(n, ast.ClassDef) and not n.name.startswith("_")],
+        [name for n in within for name in modules_of(n) if name.startswith("nxjax")],
+        [n.lineno for n in within if asks_for_a_member(n)],
+        len(asking),
+        {ast.unparse(table) for n in nodes if (table := table_of(n)) is not None},
+    )
 
 
 OP_FILES = {name: file for file, names in INDEX.items() for name in names.split()}
 
 
-def found_by_name(tree: ast.Module) -> set[str]:
+def found_by_name(nodes: list[ast.AST]) -> set[str]:
     """Modules given to `import_module` as text, and files of the ops that are asked of the vocabulary."""
     found: set[str] = set()
     vocabulary: set[str] = set()
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "nxjax.ops":
             vocabulary |= {alias.asname or alias.name for alias in node.names if alias.name == "vocabulary"}
-    for node in ast.walk(tree):
+    for node in nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant) and str(a.value).startswith("nxjax.")}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in vocabulary:
@@ -147,14 +202,13 @@ def found_by_name(tree: ast.Module) -> set[str]:
 
 
 def imports(path: Path) -> list[tuple[str, bool]]:
-    """Imported modules, and whether the import stands at the top of the file."""
-    return parsed(path)[1]
+    return parsed(path).imports
 
 
-def imported(tree: ast.Module, path: Path) -> list[tuple[str, bool]]:
+def imported(tree: ast.Module, nodes: list[ast.AST], path: Path) -> list[tuple[str, bool]]:
     tops = set(map(id, tree.body))
     found = []
-    for node in ast.walk(tree):
+    for node in nodes:
         top = id(node) in tops
         if isinstance(node, ast.Import):
             found += [(alias.name, top) for alias in node.names]
@@ -193,7 +247,7 @@ def test_rooms_import_only_what_lies_below_them():
 def needed(path: Path) -> frozenset[Path]:
     """The files that a file imports: at its top, inside functions, by name, and for annotations alone."""
     found: set[Path] = set()
-    for name in (*(name for name, _ in imports(path)), *sorted(parsed(path)[2])):
+    for name in (*(name for name, _ in imports(path)), *sorted(parsed(path).by_name)):
         parts = name.split(".")
         while parts[0] == "nxjax" and parts[1:]:
             file = PACKAGE.joinpath(*parts[1:])
@@ -386,7 +440,7 @@ def test_whatever_a_program_prints_can_be_read():
         text = path.read_text()
         if "subprocess" not in text:
             continue
-        for call in (n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)):
+        for call in (n for n in walked(ast.parse(text)) if isinstance(n, ast.Call)):
             given = {k.arg for k in call.keywords}
             if ast.unparse(call.func).startswith("subprocess.") and given & {"text", "encoding", "universal_newlines"}:
                 strict += [] if "errors" in given else [f"{named(path)}:{call.lineno}"]
@@ -452,21 +506,24 @@ INNER: dict[str, str] = {
 ASKING = ("getattr", "hasattr")
 
 
+def asks_for_a_member(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING):
+        return False
+    whom = ast.unparse(node.args[0]).split(".")[-1]
+    return whom in ("op", "primitive") and isinstance(node.args[1], ast.Constant)
+
+
+def modules_of(node: ast.AST) -> list[str]:
+    """What an import imports."""
+    if isinstance(node, ast.ImportFrom):
+        return [node.module or ""]
+    return [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+
+
 def test_what_ops_can_do_is_declared_and_they_import_at_the_top():
     """Rules and facts are members of `Op`, asked for by `has` or as they stand. Files of ops stand in layers."""
-    asked, inner = [], []
-    for path in FILES:
-        tree = ast.parse(path.read_text())
-        functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)]
-        within = {id(n): n for function in functions for n in ast.walk(function)}
-        for node in within.values():
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ASKING:
-                whom = ast.unparse(node.args[0]).split(".")[-1]
-                if whom in ("op", "primitive") and isinstance(node.args[1], ast.Constant):
-                    asked.append(f"{named(path)}:{node.lineno}")
-            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            inner += [named(path).removesuffix(".py") for name in names if name.startswith("nxjax")]
+    asked = [f"{named(path)}:{line}" for path in FILES for line in parsed(path).has_asked]
+    inner = [named(path).removesuffix(".py") for path in FILES for _ in parsed(path).inner]
     assert not asked
     listed = [word.partition("*") for files in INNER.values() for word in files.split()]
     assert not Counter(inner) - Counter({file: int(number or 1) for file, _, number in listed})
@@ -510,10 +567,10 @@ def names_an_op(node: ast.expr) -> bool:
     return isinstance(node, (ast.Tuple, ast.List, ast.Set)) and any(map(names_an_op, node.elts))
 
 
-def named_ops(function: ast.FunctionDef) -> set[str]:
+def named_ops(function: list[ast.AST]) -> set[str]:
     """Local variables that are names of ops."""
     found: set[str] = set()
-    for node in ast.walk(function):
+    for node in function:
         if isinstance(node, ast.Assign):
             target, value = node.targets[0], node.value
             several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
@@ -545,34 +602,16 @@ def table_of(node: ast.AST) -> ast.expr | None:
     return None
 
 
-@lru_cache(None)
-def questions() -> tuple[Counter[str], dict[Path, set[str]]]:
-    """How often ops are asked for their name, by folder, and the tables with rows for ops, by file."""
-    asked: Counter[str] = Counter()
-    tables: dict[Path, set[str]] = {}
-    for path in FILES:
-        nodes = list(ast.walk(ast.parse(path.read_text())))
-        functions = [n for n in nodes if isinstance(n, ast.FunctionDef)]
-        found = {id(n) for f in functions for names in [named_ops(f)] for n in ast.walk(f) if asks_by_name(n, names)}
-        asked[room(path)] += len(found)
-        texts = {ast.unparse(table) for n in nodes if (table := table_of(n)) is not None}
-        tables[path] = {text for text in texts if text.split(".")[-1].isupper()}
-    return asked, tables
-
-
 def test_ops_are_asked_what_they_can_do():
-    assert not questions()[0] - Counter(BY_NAME)
+    asked: Counter[str] = Counter()
+    for path in FILES:
+        asked[room(path)] += parsed(path).questions
+    assert not asked - Counter(BY_NAME)
 
 
 def test_questions_by_name_have_a_reason():
-    found: set[str] = set()
-    for path in FILES:
-        if room(path) in WITH_REASONS:
-            nodes = list(ast.walk(ast.parse(path.read_text())))
-            functions = [n for n in nodes if isinstance(n, ast.FunctionDef)]
-            asked = any(asks_by_name(n, names) for f in functions for names in [named_ops(f)] for n in ast.walk(f))
-            if asked or any(table_of(n) is not None for n in nodes):
-                found.add(named(path))
+    files = [path for path in FILES if room(path) in WITH_REASONS]
+    found = {named(path) for path in files if parsed(path).questions or parsed(path).tables}
     assert found == set(REASONS)
 
 
@@ -581,8 +620,8 @@ def test_tables_by_op_have_rows_for_ops_only():
     importlib.import_module("nxjax.export")
     steps = importlib.import_module("nxjax.kernels.cpu.ops").NAMES
     wrong: list[str] = []
-    for path, tables in questions()[1].items():
-        for table in sorted(tables):
+    for path in FILES:
+        for table in sorted(text for text in parsed(path).tables if text.split(".")[-1].isupper()):
             module = importlib.import_module(".".join(("nxjax", *path.relative_to(PACKAGE).with_suffix("").parts)))
             rows = [row for row in reduce(getattr, table.split("."), module) if isinstance(row, str) and "." not in row]
             wrong += [f"{named(path)}: {table}: {r}" for r in rows if r not in steps and find_op(r) is None]
@@ -605,9 +644,8 @@ TERM = re.compile(r"^\| ([\w ]+) \| .* \| `(\w+)` in `([\w/.]+)` \|$", re.MULTIL
 def test_a_word_of_the_glossary_is_a_class_and_names_no_other():
     places: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(named(path))
+        for name in parsed(path).classes:
+            places.setdefault(name, []).append(named(path))
     text = (ROOT / "docs/glossary.md").read_text()
     terms = TERM.findall(text)
     assert len(terms) == text.count("\n| ") - 1  # but for the head
