@@ -72,7 +72,8 @@ def on_stored(
         return GridValue(out, stored=exact(*values).astype(out.dtype))
 
     def filled(reals: Any) -> list[GridValue]:
-        every = list(values)
+        # What these make of what they hold is of the trace that asks.
+        every = [v if v.is_real else GridValue(v.quantization, stored=v.stored) for v in values]
         for i, x in zip(live, reals, strict=True):
             every[i] = GridValue(values[i].quantization, real=x)
         return every

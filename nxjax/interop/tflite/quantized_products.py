@@ -74,7 +74,7 @@ class _Product:
         """
         if not isinstance(x, GridValue):
             return self._hybrid(x, value_of(w, self.node), b, product, turned)
-        w, out = value_of(w, self.node), grid_of(self.node.out)
+        w, out, x_grid = value_of(w, self.node), grid_of(self.node.out), x.grid
         scales = _scales(w, self.axis)
         real, stored = _bias(b, x.grid, scales, self.channels)
         lo, hi = clamp(out.grid, self.activation)
@@ -88,19 +88,22 @@ class _Product:
             (self.channels,),
         )
         work = jnp.int64 if wide else jnp.int32
+        # A bias that is trained is an operand: what a derivative closes over would be of this trace alone.
+        trained = [b] if real is not None and isinstance(b, GridValue) else []
 
-        def exact(x: GridValue, w: GridValue) -> Any:
-            acc = product(x.centred(work), turned(w.centred(work)), work).astype(jnp.int64) + stored.astype(jnp.int64)
+        def exact(x: GridValue, w: GridValue, *b: GridValue) -> Any:
+            bias = b[0].stored if b else stored
+            acc = product(x.centred(work), turned(w.centred(work)), work).astype(jnp.int64) + bias.astype(jnp.int64)
             over = lambda v: jnp.broadcast_to(v, acc.shape)
             # With a bias of 32 bits, sums of 16-bit values have 32 bits, too, and the whole multiplier.
             to = Grid(np.dtype(np.int32), out.grid.scale) if narrow_sums and self.kind == "conv" else out.grid
             return sums_to_grid(acc, constant(factors), over, ResultGrid(to, lo, hi, DOUBLE), self.kind)
 
-        shift = stored.astype(jnp.float32) * constant(
-            (np.float64(scale_of(x.grid)) * scales.reshape(-1)).astype(np.float32)
-        )
-        smooth = lambda x, w: product(x, turned(w), jnp.float32) + shift
-        return on_stored(out, exact, smooth, x, w)
+        def smooth(x: Any, w: Any, *b: Any) -> Any:
+            row = constant((np.float64(scale_of(x_grid)) * scales.reshape(-1)).astype(np.float32))
+            return product(x, turned(w), jnp.float32) + (b[0] if b else stored.astype(jnp.float32) * row)
+
+        return on_stored(out, exact, smooth, x, w, *trained)
 
     def _hybrid(self, x: Any, w: GridValue, b: Any, product: Callable[..., Any], turned: Callable[[Any], Any]) -> Any:
         scales = np.broadcast_to(_scales(w, self.axis).reshape(-1), (self.channels,))

@@ -104,6 +104,18 @@ def inputs(f: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", FILES)
+def test_every_parameter_of_a_file_has_a_derivative(kind: str):
+    """Also behind an earlier call, whose trace is over."""
+    f = nx.interop.from_tflite(FILES[kind](), io="float")
+    x = jnp.asarray(RNG.normal(size=f.inputs[0].dims).astype(np.float32) / 8)
+    y = f(f.params, x)
+    loss = lambda p: (f(p, x) * jnp.cos(jnp.arange(y.size).reshape(y.shape))).sum()
+    for run in (nx.grad(loss), nx.jit(nx.grad(loss))):
+        grads = run(f.float_params())
+        assert all(np.isfinite(g).all() and np.abs(g).max() > 0 for g in grads.values()), grads
+
+
+@pytest.mark.parametrize("kind", FILES)
 def test_a_written_file_computes_what_the_function_computed(kind: str, tmp_path: Path):
     data, file = FILES[kind](), tmp_path / "m.tflite"
     f = nx.interop.from_tflite(data)
