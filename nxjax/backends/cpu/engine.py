@@ -18,9 +18,9 @@ from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import Address, LoadedCode, Unlinkable, keep, room
 from nxjax.errors import LoweringError
 from nxjax.kernels import cpu as kernels
-from nxjax.kernels.cpu.base import Kernel
+from nxjax.kernels.cpu.base import Code
 from nxjax.kernels.cpu.intrinsics import needed
-from nxjax.kernels.cpu.ir import LlvmModule
+from nxjax.kernels.cpu.ir import INLINED, LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.llvm_thread import LlvmHandle, apart
 from nxjax.lower.reproducible import check_rounding
@@ -47,6 +47,12 @@ def _is_object(data: bytes) -> bool:
     return start + size * count <= len(data)
 
 
+# What LLVM does to a module that has functions to inline, in this order. Not `simplify_cfg`: it would compute what is
+# for rare lanes always.
+_PASSES: Final = (
+    *("always_inliner", "instruction_combine", "sroa", "loop_rotate", "sccp", "instruction_combine", "sroa"),
+    *("new_gvn", "dead_store_elimination", "instruction_combine"),
+)
 # Objects that an engine keeps without a user.
 _RECENT: Final = 256
 
@@ -85,8 +91,10 @@ class KernelCache:
             cpu=self.isa.cpu, features=self.isa.features, opt=self._level, jit=True, codemodel="jitdefault"
         )
 
-    def addresses(self, kernels: Iterable[Kernel]) -> list[Address]:
-        """Where the code of each kernel begins; compiles those that are new, all in one module.
+    def addresses(self, kernels: Iterable[Code]) -> list[Address]:
+        """Where the code of each kernel begins; compiles those that are new, all in one module, or two.
+
+        Those that have others' code in them are in the second, for which LLVM takes longer.
 
         The code is there as long as these numbers are: keep them until it has run for the last time.
         """
@@ -100,8 +108,11 @@ class KernelCache:
                 listing = cache.key_of("cpu-program", self._version, *unique)
                 self._load_listed(listing, unique, held)
                 new = {s: k for s, k in unique.items() if s not in held}
+                for inlines in (False, True) if new else ():
+                    part = {s: k for s, k in new.items() if k.inlines == inlines}
+                    if part:
+                        self._load_file(self._compiled(part), unique, held)
                 if new:
-                    self._load_file(self._compiled(new), unique, held)
                     cache.store(listing, "\n".join(dict.fromkeys(held[s].file for s in unique)).encode())
             for code in held.values():
                 self._recent.pop(code, None)
@@ -115,14 +126,14 @@ class KernelCache:
         with COMPILING:
             self._recent.clear()
 
-    def has(self, kernels: Iterable[Kernel]) -> bool:
+    def has(self, kernels: Iterable[Code]) -> bool:
         """Whether `addresses` would compile nothing."""
         unique = dict.fromkeys(k.symbol for k in kernels)
         if all(s in self._code for s in unique):
             return True
         return cache.load(cache.key_of("cpu-program", self._version, *unique)) is not None
 
-    def texts(self, kernels: Sequence[Kernel]) -> str:
+    def texts(self, kernels: Sequence[Code]) -> str:
         """The LLVM IR of kernels."""
         check_rounding()
         module = LlvmModule()
@@ -139,7 +150,7 @@ class KernelCache:
             return module.text.replace("@llvm.fmuladd.", "@llvm.fma.")
         return module.text
 
-    def assembly(self, kernels: Sequence[Kernel]) -> str:
+    def assembly(self, kernels: Sequence[Code]) -> str:
         """The machine code of kernels, as text."""
         return self._translated(self.texts(kernels), self._machine.held.emit_assembly)
 
@@ -166,7 +177,7 @@ class KernelCache:
             if data is not None and _is_object(data.partition(b"\n")[2]):
                 self._load_file((key, data), wanted, held)
 
-    def _compiled(self, kernels: dict[str, Kernel]) -> tuple[str, bytes]:
+    def _compiled(self, kernels: dict[str, Code]) -> tuple[str, bytes]:
         """A file of the cache with the code of ``kernels``: a line of symbols, then the object."""
         key = cache.key_of("cpu", self._version, *kernels)
         data = cache.load(key)
@@ -196,12 +207,22 @@ class KernelCache:
             module = self._llvm.parse_assembly(text, self._llvm.create_context())
             # LLVM's code generator takes what it is given for right, and ends the process where it is not.
             module.verify()
+            if INLINED in text:
+                self._inlined(module)
             return emit(module)
 
         try:
             return apart(work)
         except RuntimeError as error:
             raise LoweringError("cpu: LLVM refused a kernel", got=str(error)[:2000]) from None
+
+    def _inlined(self, module: Any) -> None:
+        """Calls become code, and what this code left in memory for itself becomes registers; no number changes."""
+        passes = self._llvm.create_new_module_pass_manager()
+        for name in _PASSES:
+            getattr(passes, f"add_{name}_pass")()
+        machine = self._machine.held
+        passes.run(module, self._llvm.create_pass_builder(machine, self._llvm.create_pipeline_tuning_options()))
 
     def _emitted(self, text: str) -> bytes:
         self.compilations += 1

@@ -11,7 +11,7 @@ from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import PoolBlock
-from nxjax.backends.cpu.native.tape import Tape, time_of
+from nxjax.backends.cpu.native.tape import Tape
 from nxjax.backends.cpu.prepared import Origins, shared
 from nxjax.backends.cpu.running import TapeExecutable
 from nxjax.config import current_settings
@@ -20,6 +20,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.analysis import MemoryAnalysis, cost_of, memory_of
 from nxjax.lower.cpu.held import Parts, origins
 from nxjax.lower.cpu.tape import CallStep, CpuProgram, HostStep, walk
+from nxjax.lower.cpu.times import time_of
 from nxjax.trace.array import DeviceArray
 from nxjax.transforms.jit_stages import Repeated
 

@@ -45,6 +45,7 @@ class GuardedWriter(TapeEncoder):
             their addresses come after those of the arguments.
     """
 
+    inlines = False
     shares_arena = False  # whether temporaries lie where they were planned to
 
     def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:

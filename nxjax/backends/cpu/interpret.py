@@ -12,7 +12,6 @@ import numpy as np
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.backends.cpu.guard import GuardedMemory
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.cpu.native.tape import chunk_of, is_parallel
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.cpu.tape import (
@@ -27,6 +26,7 @@ from nxjax.lower.cpu.tape import (
     TapeStep,
     WhileStep,
 )
+from nxjax.lower.cpu.times import chunk_of, is_parallel
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]

@@ -153,7 +153,46 @@ def plain(ins: Sequence[Box], outs: Sequence[Box]) -> Touches:
     return Touches(tuple([(x,) for x in ins]), tuple([OutputEffect((y,)) for y in outs]))
 
 
-class Kernel(ABC):
+class Code(ABC):
+    """A function in machine code, with the signature of kernels. Immutable.
+
+    Attributes:
+        scratch: bytes of memory that each running thread needs.
+        inlines: whether it has functions whose code LLVM is to put where they are called.
+    """
+
+    scratch: int = 0
+    inlines: bool = False
+
+    @property
+    @abstractmethod
+    def key(self) -> str:
+        """All that the machine code depends on but the instruction set; also what the kernel is called in texts."""
+
+    @property
+    def symbol(self) -> str:
+        """Its name in machine code: equal for kernels that share it."""
+        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
+
+    @abstractmethod
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
+        """Add the function `symbol` (and what it calls) to ``module``."""
+
+    def function(self, module: LlvmModule) -> tuple[Function, Value, Value, Value, Value]:
+        """The function to write, added to ``module``, and its arguments: words, lo, hi, scratch."""
+        f = Function(self.symbol, SIGNATURE)
+        module.add(f)
+        words, lo, hi, scratch = f.arguments
+        return f, words, lo, hi, scratch
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Code) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+
+class Kernel(Code):
     """Machine code for one loop nest. Immutable; everything that the code depends on is in `key`.
 
     Attributes:
@@ -167,19 +206,8 @@ class Kernel(ABC):
 
     items: int
     grain: int
-    scratch: int = 0
     inplace: tuple[tuple[int, int], ...] = ()
     added: tuple[tuple[int, int], ...] = ()
-
-    @property
-    @abstractmethod
-    def key(self) -> str:
-        """All that the machine code depends on but the instruction set; also what the kernel is called in texts."""
-
-    @property
-    def symbol(self) -> str:
-        """Its name in machine code: equal for kernels that share it."""
-        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
 
     @property
     def title(self) -> str:
@@ -209,24 +237,7 @@ class Kernel(ABC):
         return ""
 
     @abstractmethod
-    def emit(self, module: LlvmModule, isa: Isa) -> None:
-        """Add the function `symbol` (and what it calls) to ``module``."""
-
-    @abstractmethod
     def cost(self) -> KernelCost: ...
-
-    def function(self, module: LlvmModule) -> tuple[Function, Value, Value, Value, Value]:
-        """The function to write, added to ``module``, and its arguments: words, lo, hi, scratch."""
-        f = Function(self.symbol, SIGNATURE)
-        module.add(f)
-        words, lo, hi, scratch = f.arguments
-        return f, words, lo, hi, scratch
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Kernel) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
 
 
 def pointer(f: Function, words: Value, index: int) -> Value:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import final
+from typing import Final, final
 
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.intrinsics import element, lanes_of, mangled, signature, vector
@@ -22,6 +22,10 @@ __all__ = [
     "FLOATS", "Function", "LlvmModule", "Loop", "Value", "bits_of", "element", "is_float", "lanes_of", "mangled",
     "number", "vector", "with_element",
 ]  # fmt: skip
+
+
+# The attribute of functions whose code their callers get: of a module that has one, LLVM's passes are run.
+INLINED: Final = "alwaysinline"
 
 
 def _integer(op: str) -> Callable[[Value, Value | int], Value]:
@@ -173,9 +177,10 @@ class Function:
 
     # --- text ---
 
-    def to_helper(self, name: str) -> None:
-        """From now on it is ``name``, and only its own module sees it."""
+    def to_helper(self, name: str, *, inlined: bool = False) -> None:
+        """From now on it is ``name``, and only its own module sees it; its callers get its code, if that is asked."""
         self.name, self._linkage = name, "internal"
+        self._attributes += f" {INLINED}" if inlined else ""
 
     @property
     def text(self) -> str:
@@ -515,11 +520,11 @@ class LlvmModule:
         if self.functions.setdefault(function.name, function) is not function:
             self._doubles.append(function)
 
-    def take(self, other: LlvmModule, symbol: str, name: str) -> None:
+    def take(self, other: LlvmModule, symbol: str, name: str, *, inlined: bool = False) -> None:
         """The functions of ``other``; the one that is called ``symbol`` becomes the helper ``name`` of this module."""
         for function in (*other.functions.values(), *other._doubles):
             if function.name == symbol:
-                function.to_helper(name)
+                function.to_helper(name, inlined=inlined)
             self.add(function)
         _merge("global", self.globals, other.globals)
 

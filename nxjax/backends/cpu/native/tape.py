@@ -20,7 +20,7 @@ from nxjax.backends.cpu.native.abi import COPY_BLOCK
 from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.quiet import quiet
 from nxjax.errors import ExecutionError, NxError
-from nxjax.kernels.cpu.base import Kernel
+from nxjax.kernels.cpu.base import Code
 from nxjax.lower.cpu.tape import (
     ALIGN,
     BranchStep,
@@ -34,26 +34,21 @@ from nxjax.lower.cpu.tape import (
     RepeatStep,
     TapeStep,
     WhileStep,
+    walk,
 )
+from nxjax.lower.cpu.times import BYTES_PER_NS, CHUNKS, STEP_NS, chunk_of, is_parallel, time_of
+from nxjax.lower.cpu.turns import Turned, loops
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.callback import Callback
 
 NDArray = np.ndarray[Any, Any]
 
-# Times by which the machine decides, in nanoseconds; estimates of what one thread does in one.
-_FLOPS_PER_NS: Final = 16.0
-_BYTES_PER_NS: Final = 16.0
-_STEP_NS: Final = 10
+# Times by which the machine decides, in nanoseconds.
 _HEAVY_NS: Final = 2_000
 _HOST_NS: Final = 20_000
 # A program that takes longer gives the interpreter's lock back.
 LONG_NS: Final = 20_000
-# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs two microseconds
-# while they wait awake, fifteen where they sleep.
-_GRAINS: Final = 3
 _BLOCKS: Final = 8  # of `COPY_BLOCK`, for a copy
-# At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
-_CHUNKS: Final = 512
 _PARALLEL: Final = m.OPCODES.index("parallel")
 
 
@@ -99,28 +94,16 @@ def _written(steps: Sequence[TapeStep]) -> Any:
             yield from _written(body)
 
 
-def time_of(kernel: Kernel) -> float:
-    """Nanoseconds of one thread for a kernel, by its cost."""
-    cost = kernel.cost()
-    return max(cost.flops / _FLOPS_PER_NS, (cost.read + cost.written) / _BYTES_PER_NS)
-
-
-def is_parallel(kernel: Kernel) -> bool:
-    """Whether helpers take part in a kernel."""
-    return kernel.items >= _GRAINS * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
-
-
-def chunk_of(kernel: Kernel) -> int:
-    """How many items a thread takes at once: by the number of items and the grain only."""
-    grain = max(kernel.grain, 1)
-    return grain * max(1, -(-kernel.items // (grain * _CHUNKS)))
-
-
 class TapeEncoder:
     """Collects instructions, words and relocations. Guard mode has another (`guarded_tape`), by what is `protected`."""
 
+    inlines = True  # whether loops of short kernels are one function
+
     def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:
-        kernels = [c.kernel for c in program.calls()]
+        self._turned = loops(program) if self.inlines else dict[TapeStep, Turned]()
+        inside = {id(s) for s in walk(list(self._turned))}
+        kernels: list[Code] = [s.kernel for s in walk(program.steps) if isinstance(s, CallStep) and id(s) not in inside]
+        kernels += [turned.code for turned in self._turned.values()]
         at = engine.addresses(kernels)
         self._kernels = {k.symbol: a for k, a in zip(kernels, at, strict=True)}
         self._runtime = runtime
@@ -224,7 +207,7 @@ class TapeEncoder:
         if not kernel.items:
             return
         words = self._refs((*step.ins, *step.outs), step.kernel.integers)
-        code, weight = self._machine_code(step), time_of(kernel) + _STEP_NS
+        code, weight = self._machine_code(step), time_of(kernel) + STEP_NS
         self.codes.append((len(self._code), kernel.symbol))
         self.time += weight
         if is_parallel(kernel):
@@ -248,7 +231,7 @@ class TapeEncoder:
         if not step.nbytes:
             return
         refs = (step.source_ref, step.target)
-        weight = 2 * step.nbytes / _BYTES_PER_NS + _STEP_NS
+        weight = 2 * step.nbytes / BYTES_PER_NS + STEP_NS
         self.time += weight
         blocks = -(-step.nbytes // COPY_BLOCK)
         if blocks < _BLOCKS:
@@ -258,11 +241,14 @@ class TapeEncoder:
             return
         code, words = self._machine_code(step), self._refs(refs, (step.nbytes,))
         self.codes.append((len(self._code), ""))
-        self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // _CHUNKS), weight=weight)
+        self.emit("parallel", code=code, words=words, count=blocks, target=-(-blocks // CHUNKS), weight=weight)
 
     def _repeat(self, step: RepeatStep) -> None:
         count = step.counter.count
         if count <= 0:
+            return
+        if step in self._turned:
+            self._in_one(self._turned[step])
             return
         self._moving[step.counter] = []
         counter = self._word(0)
@@ -270,21 +256,34 @@ class TapeEncoder:
         before, light, self._light = self.time, self._light, 0.0
         self.steps(step.body)
         moves = [n for place, stride in self._moving.pop(step.counter) for n in (place, stride, stride * count)]
-        turn = self._light + _STEP_NS
+        turn = self._light + STEP_NS
         last = self.emit("again", words=counter, count=count, moves=len(moves) // 3, weight=turn)
         self._moves.append((last, moves))
         self._light = light
         self._goes(last, head + 1)
         self._goes(head, last + 1)
-        self.time = before + (self.time - before + _STEP_NS) * count
+        self.time = before + (self.time - before + STEP_NS) * count
+
+    def _in_one(self, turned: Turned) -> None:
+        words = self._refs(turned.words)
+        self.codes.append((len(self._code), turned.code.symbol))
+        self.time += turned.nanoseconds
+        self.emit("heavy", code=self._kernels[turned.code.symbol], words=words, count=1, weight=turned.nanoseconds)
 
     def _while(self, step: WhileStep) -> None:
         start = len(self._code)
+        if step in self._turned:
+            self._in_one(self._turned[step])
+            test = self.emit("test", words=self._ref(step.flag))
+            self._goes(self.emit("jump", weight=_HEAVY_NS), start)
+            self._goes(test, len(self._code))
+            self.time = math.inf
+            return
         light, self._light = self._light, 0.0
         self.steps(step.condition)
         test = self.emit("test", words=self._ref(step.flag))
         self.steps(step.body)
-        self._goes(self.emit("jump", weight=self._light + _STEP_NS), start)
+        self._goes(self.emit("jump", weight=self._light + STEP_NS), start)
         self._light = light
         self._goes(test, len(self._code))
         self.time = math.inf

@@ -15,7 +15,7 @@ from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.backends.cpu.native import tape as tapes
 from nxjax.backends.cpu.native.abi import NO_MEMORY, OK
 from nxjax.backends.cpu.native.runtime import runtime
-from nxjax.backends.cpu.native.tape import Tape, chunk_of, is_parallel
+from nxjax.backends.cpu.native.tape import Tape
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.tape import (
@@ -30,6 +30,7 @@ from nxjax.lower.cpu.tape import (
     RepeatStep,
     WhileStep,
 )
+from nxjax.lower.cpu.times import chunk_of, is_parallel
 from nxjax.trace.types import ArrayType
 from tests.backends.cpu.native.kernels import Add, Affine, Busy, Less
 

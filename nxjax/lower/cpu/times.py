@@ -1,0 +1,34 @@
+"""What kernels take by their cost, and which are for several threads. Knows no machine but an ordinary core's speed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from nxjax.kernels.cpu.base import Kernel
+
+# What one thread does in a nanosecond, about, and what a step of a tape takes beside its kernel.
+_FLOPS_PER_NS: Final = 16.0
+BYTES_PER_NS: Final = 16.0
+STEP_NS: Final = 10
+# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs two microseconds
+# while they wait awake, fifteen where they sleep.
+_GRAINS: Final = 3
+# At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
+CHUNKS: Final = 512
+
+
+def time_of(kernel: Kernel) -> float:
+    """Nanoseconds of one thread for a kernel, by its cost."""
+    cost = kernel.cost()
+    return max(cost.flops / _FLOPS_PER_NS, (cost.read + cost.written) / BYTES_PER_NS)
+
+
+def is_parallel(kernel: Kernel) -> bool:
+    """Whether helpers take part in a kernel."""
+    return kernel.items >= _GRAINS * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
+
+
+def chunk_of(kernel: Kernel) -> int:
+    """How many items a thread takes at once: by the number of items and the grain only."""
+    grain = max(kernel.grain, 1)
+    return grain * max(1, -(-kernel.items // (grain * CHUNKS)))
