@@ -19,7 +19,7 @@ from nxjax.kernels.cpu.isa import Isa
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
+class TurnPlace:
     """``offset`` bytes after the address in word ``word``, and ``stride`` more for each turn of a loop in ``moves``,
     which are named by how deep they are: the outermost is 0."""
 
@@ -33,11 +33,11 @@ class Place:
 
 @final
 @dataclass(frozen=True)
-class Called:
+class CalledKernel:
     """A whole kernel on this thread."""
 
     kernel: Kernel
-    places: tuple[Place, ...]
+    places: tuple[TurnPlace, ...]
 
     def __str__(self) -> str:
         return f"{self.kernel.key}{list(self.kernel.integers)}*{self.kernel.items}({', '.join(map(str, self.places))})"
@@ -45,10 +45,10 @@ class Called:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Copied:
+class CopiedBytes:
     nbytes: int
-    source: Place
-    target: Place
+    source: TurnPlace
+    target: TurnPlace
 
     def __str__(self) -> str:
         return f"copy {self.nbytes} {self.source} {self.target}"
@@ -56,11 +56,11 @@ class Copied:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Repeated:
+class CountedLoop:
     """``body``, ``count`` times."""
 
     count: int
-    body: tuple[Called | Copied | Repeated, ...]
+    body: tuple[CalledKernel | CopiedBytes | CountedLoop, ...]
 
     def __str__(self) -> str:
         return f"{self.count}[{'; '.join(map(str, self.body))}]"
@@ -68,13 +68,13 @@ class Repeated:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Until:
+class EndingLoop:
     """``body`` as long as ``condition`` leaves a bool that is true at ``flag``, but at most ``most`` times: the flag
     says then that it is not over."""
 
-    condition: tuple[Called | Copied | Repeated, ...]
-    flag: Place
-    body: tuple[Called | Copied | Repeated, ...]
+    condition: tuple[CalledKernel | CopiedBytes | CountedLoop, ...]
+    flag: TurnPlace
+    body: tuple[CalledKernel | CopiedBytes | CountedLoop, ...]
     most: int
 
     def __str__(self) -> str:
@@ -94,9 +94,9 @@ class Turns(Code):
 
     inlines = True
 
-    def __init__(self, loop: Repeated | Until, words: int, rooms: Mapping[int, tuple[int, int]]) -> None:
+    def __init__(self, loop: CountedLoop | EndingLoop, words: int, rooms: Mapping[int, tuple[int, int]]) -> None:
         self.loop, self.words, self.rooms = loop, words, dict(rooms)
-        steps = loop.body if isinstance(loop, Repeated) else (*loop.condition, *loop.body)
+        steps = loop.body if isinstance(loop, CountedLoop) else (*loop.condition, *loop.body)
         self.kernels = tuple(dict.fromkeys(_kernels(steps)))
         self.scratch = max((kernel.scratch for kernel in self.kernels), default=0)
 
@@ -122,7 +122,7 @@ class Turns(Code):
             f.ret()
 
         loop = self.loop
-        if isinstance(loop, Repeated):
+        if isinstance(loop, CountedLoop):
             _steps(f, (loop,), bases, scratch, ())
         else:
             with f.loop(0, loop.most):
@@ -135,7 +135,7 @@ class Turns(Code):
 
 def _steps(
     f: Function,
-    steps: Sequence[Called | Copied | Repeated],
+    steps: Sequence[CalledKernel | CopiedBytes | CountedLoop],
     bases: Sequence[Value],
     scratch: Value,
     turns: tuple[Value, ...],
@@ -143,15 +143,15 @@ def _steps(
     at = lambda place: _address(f, bases, place, turns)
     for step in steps:
         match step:
-            case Called(kernel, places):
+            case CalledKernel(kernel, places):
                 call = f.alloca("i64", max(len(places) + len(kernel.integers), 1))
                 for k, value in enumerate((*map(at, places), *kernel.integers)):
                     f.store(f.value(value, "i64"), f.at(call, k, 8), 8)
                 first, last = f.constant("i64", 0), f.constant("i64", kernel.items)
                 f.call(_inside(kernel), "void", call, first, last, scratch)
-            case Copied(nbytes, source, target):
+            case CopiedBytes(nbytes, source, target):
                 f.call("memmove", "ptr", at(target), at(source), f.constant("i64", nbytes))
-            case Repeated():
+            case CountedLoop():
                 with f.loop(0, step.count) as turn:
                     _steps(f, step.body, bases, scratch, (*turns, turn.index))
 
@@ -161,17 +161,17 @@ def _inside(kernel: Kernel) -> str:
     return f"{kernel.symbol}.inside"
 
 
-def _kernels(steps: Sequence[Called | Copied | Repeated]) -> Sequence[Kernel]:
+def _kernels(steps: Sequence[CalledKernel | CopiedBytes | CountedLoop]) -> Sequence[Kernel]:
     found: list[Kernel] = []
     for step in steps:
-        if isinstance(step, Called):
+        if isinstance(step, CalledKernel):
             found.append(step.kernel)
-        elif isinstance(step, Repeated):
+        elif isinstance(step, CountedLoop):
             found.extend(_kernels(step.body))
     return found
 
 
-def _address(f: Function, bases: Sequence[Value], place: Place, turns: Sequence[Value]) -> Value:
+def _address(f: Function, bases: Sequence[Value], place: TurnPlace, turns: Sequence[Value]) -> Value:
     found = f.at(bases[place.word], place.offset)
     for depth, stride in place.moves:
         found = f.at(found, turns[depth] * stride)

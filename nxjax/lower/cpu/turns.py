@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, final
 
-from nxjax.kernels.cpu.turns import Called, Copied, Place, Repeated, Turns, Until
+from nxjax.kernels.cpu.turns import CalledKernel, CopiedBytes, CountedLoop, EndingLoop, TurnPlace, Turns
 from nxjax.lower.cpu.tape import (
     ALIGN,
     Buffer,
@@ -159,44 +159,46 @@ class _Maker:
         sizes = {self._at[region]: region.nbytes for region in self._spans.values() if region in self._at}
         return {i: (n, -(-max(self._ends[i], n) // ALIGN) * ALIGN - n) for i, n in sizes.items()}
 
-    def repeated(self, loop: RepeatStep, around: tuple[Counter, ...]) -> Repeated:
-        return Repeated(loop.counter.count, self._steps(loop.body, (*around, loop.counter)))
+    def repeated(self, loop: RepeatStep, around: tuple[Counter, ...]) -> CountedLoop:
+        return CountedLoop(loop.counter.count, self._steps(loop.body, (*around, loop.counter)))
 
-    def until(self, loop: WhileStep, turn: float) -> Until:
+    def until(self, loop: WhileStep, turn: float) -> EndingLoop:
         condition, body = (self._steps(steps, ()) for steps in loop.bodies())
         most = max(1, min(_TURNS, int(_LONGEST_NS / turn)))
-        return Until(condition, self._place(loop.flag, 1, ()), body, most)
+        return EndingLoop(condition, self._place(loop.flag, 1, ()), body, most)
 
-    def _steps(self, steps: Sequence[TapeStep], around: tuple[Counter, ...]) -> tuple[Called | Copied | Repeated, ...]:
+    def _steps(
+        self, steps: Sequence[TapeStep], around: tuple[Counter, ...]
+    ) -> tuple[CalledKernel | CopiedBytes | CountedLoop, ...]:
         return tuple([made for s in steps if (made := self._step(s, around)) is not None])
 
-    def _step(self, step: TapeStep, around: tuple[Counter, ...]) -> Called | Copied | Repeated | None:
+    def _step(self, step: TapeStep, around: tuple[Counter, ...]) -> CalledKernel | CopiedBytes | CountedLoop | None:
         match step:
             case CallStep():
                 ins, outs, _ = step.kernel.touched.spans
                 ends = [max([box[3] for box in boxes], default=0) for boxes in (*ins, *outs)]
                 refs = (*step.ins, *step.outs)
                 places = [self._place(r, n, around) for r, n in zip(refs, ends, strict=True)]
-                return Called(step.kernel, tuple(places)) if step.kernel.items else None
+                return CalledKernel(step.kernel, tuple(places)) if step.kernel.items else None
             case CopyStep():
                 both = [self._place(r, step.nbytes, around) for r in (step.source_ref, step.target)]
-                return Copied(step.nbytes, *both) if step.nbytes else None
+                return CopiedBytes(step.nbytes, *both) if step.nbytes else None
             case RepeatStep():
                 return self.repeated(step, around)
             case _:
                 raise AssertionError(step)
 
-    def _place(self, ref: Ref, nbytes: int, around: tuple[Counter, ...]) -> Place:
+    def _place(self, ref: Ref, nbytes: int, around: tuple[Counter, ...]) -> TurnPlace:
         """``nbytes`` of it are touched."""
         region = self._spans.get(ref.buffer)
         if region is not None:
             offset = ref.buffer.offset - region.first + ref.offset
             word = self._word(region, Ref(ref.buffer, region.first - ref.buffer.offset))
             self._ends[word] = max(self._ends.get(word, 0), offset + nbytes)
-            return Place(word, offset)
+            return TurnPlace(word, offset)
         outside = tuple([m for m in ref.moves if m[0] not in self._counters])
         moves = tuple([(around.index(c), stride) for c, stride in ref.moves if c in self._counters])
-        return Place(self._word((ref.buffer, outside), Ref(ref.buffer, 0, outside)), ref.offset, moves)
+        return TurnPlace(self._word((ref.buffer, outside), Ref(ref.buffer, 0, outside)), ref.offset, moves)
 
     def _word(self, what: object, ref: Ref) -> int:
         if what not in self._at:

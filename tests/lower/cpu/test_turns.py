@@ -8,7 +8,7 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.turns import Repeated, Until
+from nxjax.kernels.cpu.turns import CountedLoop, EndingLoop
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.turns import loops
 
@@ -79,10 +79,10 @@ def test_a_carry_is_a_register():
 
 def test_both_kinds_of_loops():
     (found,) = turned(nested, X)
-    assert isinstance(found.loop, Repeated)
-    assert Repeated in map(type, found.loop.body)
+    assert isinstance(found.loop, CountedLoop)
+    assert CountedLoop in map(type, found.loop.body)
     (found,) = turned(until, X[0])
-    assert isinstance(found.loop, Until)
+    assert isinstance(found.loop, EndingLoop)
     assert 1 < found.loop.most < 25_000, "the machine asks for signals in between"
 
 
@@ -101,7 +101,7 @@ def test_a_loop_inside_of_a_longer_one():
 
     x = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32) / 8
     (code,) = turned(f, x)
-    assert isinstance(code.loop, Repeated)
+    assert isinstance(code.loop, CountedLoop)
     assert code.loop.count == 64
     with nx.config.using(executor="cpu"):
         _, ours = nx.jit(f)(x)
