@@ -29,7 +29,7 @@ from nxjax.trace.types import ArrayType, Shape
 Axes = tuple[int, ...]
 
 
-class Total(RemovesAxes, QuantizedOp):
+class QuantizedTotal(RemovesAxes, QuantizedOp):
     """A sum over axes, rescaled."""
 
     def infer(self, x: ArrayType, /, *, axes: Axes, x_grid: Grid, y_grid: Grid, rounding: Rounding) -> ArrayType:
@@ -52,7 +52,7 @@ class Total(RemovesAxes, QuantizedOp):
 
 
 @final
-class QMean(Total):
+class QMean(QuantizedTotal):
     """Quantized mean over ``axes``, which leave the shape."""
 
     name = "qmean"
@@ -79,7 +79,7 @@ class QMean(Total):
 
 
 @final
-class QSum(Total):
+class QSum(QuantizedTotal):
     """Quantized sum over ``axes``, which leave the shape."""
 
     name = "qsum"

@@ -24,7 +24,7 @@ from nxjax.trace.tree_nodes import register_pytree_node
 NDArray = np.ndarray[Any, Any]
 
 
-class Layout(NamedTuple):
+class PackedLayout(NamedTuple):
     """What is known of a packed matrix without its numbers.
 
     Attributes:
@@ -62,7 +62,7 @@ class PackedQArray(QArray):
 
     __slots__ = ("data", "layout", "leasts", "scales")
 
-    def __init__(self, data: Any, scales: Any, leasts: Any, layout: Layout) -> None:
+    def __init__(self, data: Any, scales: Any, leasts: Any, layout: PackedLayout) -> None:
         self.data, self.scales, self.leasts, self.layout = data, scales, leasts, layout
 
     @property
@@ -208,6 +208,6 @@ def packed(w: QArray, *, flipped: bool = False, activations: str = "float32") ->
         each = np.zeros((groups if groups == 1 else blocks, wide), own)
         each[:, :columns] = x if groups == 1 else np.repeat(x, per // block, 0)
         laid.append(each.reshape(len(each), -1, LANES).transpose(1, 0, 2))
-    layout = Layout(depth, columns, w.dtype.name, zero, groups, flipped, activations)
+    layout = PackedLayout(depth, columns, w.dtype.name, zero, groups, flipped, activations)
     parts = [wrap(np.ascontiguousarray(x)) for x in (data, *laid)]
     return PackedQArray(parts[0], parts[1], parts[2] if len(parts) > 2 else None, layout)

@@ -165,7 +165,7 @@ class Compiled:
             held = executable.bind_leading(self._leading)
             if held is not None:
                 self.executable, self._leading = held
-        self.executable.ready()
+        self.executable.prepare()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         check_compiled(self._promised)
@@ -314,7 +314,6 @@ class Lowered:
             made = current_compiler().compile_placed(hoisted, self._placement, self._donate)
         else:
             made = current_compiler().compile(hoisted, device=self._device, donate=self._donate)
-        made.prepare()
         return Compiled(self._traced, made)
 
     def _repr_html_(self) -> str:

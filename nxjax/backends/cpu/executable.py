@@ -106,8 +106,10 @@ class CpuExecutable(TapeExecutable):
         _ = self.tape
 
     def prepare(self) -> None:
-        """Have the best code, where the first was made quickly."""
-        if self._quick:
+        """Have the best code now, where none was made yet, or it was made quickly."""
+        if not self._quick:
+            self.ready()
+        else:
             self._tape = Tape(self.program, engine(self._isa), self._runtime)
             self._quick = False
             self._record(self._tape, False)

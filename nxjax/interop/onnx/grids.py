@@ -92,7 +92,7 @@ class OnGrid:
         """The whole numbers."""
         grid = tensor_grid(self.scale, self.zero, self.dtype)
         if grid is None:
-            return Steps.of(self).whole(self.real).astype(jnp.int32).astype(self.dtype)
+            return GridSteps.of(self).whole(self.real).astype(jnp.int32).astype(self.dtype)
         less = _GRIDS[self.dtype][1]
         y = grid_integers(self.real, grid)
         return (y + less if less else y).astype(self.dtype)
@@ -144,7 +144,7 @@ def _says(scale: NDArray, zero: NDArray | None, shape: tuple[int, ...], axis: in
 
 @final
 @dataclass(frozen=True, eq=False)
-class Steps:
+class GridSteps:
     """The words of a grid with the rank of a value, and the arithmetic that ONNX says.
 
     Attributes:
@@ -158,7 +158,7 @@ class Steps:
     high: NDArray
 
     @classmethod
-    def of(cls, x: OnGrid | StoredParameter) -> Steps:
+    def of(cls, x: OnGrid | StoredParameter) -> GridSteps:
         """The steps of what is on a grid."""
         zero = np.float32(0) if x.zero is None else _over(x.zero, x.ndim, x.axis).astype(np.float32)
         info = dtypes.integer_info(x.dtype)
@@ -187,7 +187,7 @@ def snapped(x: Any, scale: Any, zero: Any, dtype: Any, axis: int = 1) -> OnGrid 
         return None
     found = OnGrid(x, scale, zero, axis % x.ndim if scale.size > 1 else None, np.dtype(dtype))
     grid = tensor_grid(scale, zero, dtype)
-    return found.holding(Steps.of(found).nearest(x) if grid is None else quantize_dequantize(x, grid=grid))
+    return found.holding(GridSteps.of(found).nearest(x) if grid is None else quantize_dequantize(x, grid=grid))
 
 
 @final
@@ -230,7 +230,7 @@ class StoredParameter:
         if self.dtype == np.int32:
             x = straight_through(self._nearest, lambda v: v, as_value(x, "from_onnx"))
         elif self.in_floats:
-            x = Steps.of(self).nearest(as_value(x, "from_onnx"))
+            x = GridSteps.of(self).nearest(as_value(x, "from_onnx"))
         elif self.grid is not None:
             # Weights end at the same distance on both sides of 0.
             last = self.grid.bounds[1]

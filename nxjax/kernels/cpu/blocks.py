@@ -1,7 +1,7 @@
 """Products of rows with a matrix of few bits whose numbers share scales in blocks, as `ops.block_dot` lays it out.
 
 The matrix is read once, as it lies: eight columns side by side, of each four numbers in 32 bits (or eight of 4 bits).
-`BlockRows` makes rows ready, `BlockDot` makes the products of up to four rows at once, group of columns by group.
+`BlockRows` makes rows ready, `BlockProduct` makes the products of up to four rows at once, group of columns by group.
 Sizes are no part of the code: all matrices of a decoder, and all numbers of rows, share one kernel. Every row is
 computed by the same instructions, however many there are. Knows no op.
 """
@@ -158,7 +158,7 @@ def _added(xs: list[Value]) -> Value:
 
 @final
 @dataclass(frozen=True, eq=False)
-class BlockDot(Kernel):
+class BlockProduct(Kernel):
     """Operands: the results of `BlockRows`, the matrix, its scales, and what 0 stands for if ``least``; then the
     products, float32 ``[rows, columns]``.
 
@@ -300,7 +300,7 @@ class _Rows:
     """Writes the products of ``count`` rows from ``row`` on with a group of columns."""
 
     def __init__(
-        self, kernel: BlockDot, f: Function, isa: Isa, given: list[Value], row: Value, blocks: Value, count: int
+        self, kernel: BlockProduct, f: Function, isa: Isa, given: list[Value], row: Value, blocks: Value, count: int
     ) -> None:
         self.k, self.f, self.isa, self.count, self.blocks = kernel, f, isa, count, blocks
         size = 1 if kernel.whole else 4

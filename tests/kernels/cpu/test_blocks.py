@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.blocks import LANES, BlockDot, BlockRows
+from nxjax.kernels.cpu.blocks import LANES, BlockProduct, BlockRows
 from nxjax.kernels.cpu.ir import LlvmModule
 from tests.kernels.cpu.running import ISAS, run
 
@@ -20,7 +20,7 @@ BLOCKS = st.sampled_from([16, 32])
 def problem(rng, rows, depth, columns, block, bits, zero, whole, scales, least, once):
     blocks, groups = -(-depth // block), -(-columns // LANES)
     first = BlockRows(rows, depth, block, zero, whole)
-    kernel = BlockDot(rows, columns, blocks, block, bits, zero, whole, np.dtype(scales), least, once)
+    kernel = BlockProduct(rows, columns, blocks, block, bits, zero, whole, np.dtype(scales), least, once)
     units = kernel.units
     data = rng.integers(0, 256, (groups, blocks, units, LANES, 4)).astype(np.uint8)
     data = data if bits == 4 else data.view(np.int8)
@@ -55,7 +55,7 @@ def test_the_largest_whole_numbers_do_not_overflow(name, bits):
     """All numbers as large as they may be, with either sign."""
     x = np.tile(np.float32([1, 1, -1, -1]), (2, 16))
     first = BlockRows(2, 64, 32, 0, True)
-    kernel = BlockDot(2, LANES, 2, 32, bits, 0, True, np.dtype("float32"), False, True)
+    kernel = BlockProduct(2, LANES, 2, 32, bits, 0, True, np.dtype("float32"), False, True)
     ready = run(first, x, name=name)
     assert abs(ready[0]).min() == 127
     scale = np.ones((1, 1, LANES), np.float32)
@@ -131,7 +131,7 @@ def test_instructions_of_other_processors(means, bits, monkeypatch):
         for kernel in kernels:
             kernel.emit(module, engine.isa)
         kept = [line for line in module.text.splitlines() if not (line.startswith("declare") and symbol in line)]
-        assert symbol in module.text or not any(isinstance(k, BlockDot) for k in kernels)
+        assert symbol in module.text or not any(isinstance(k, BlockProduct) for k in kernels)
         return "\n".join([*kept, text]).replace(f"@{symbol}(", "@instead(")
 
     rng = np.random.default_rng(5)

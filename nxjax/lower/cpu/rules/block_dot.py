@@ -23,7 +23,7 @@ def block_dot(b: Builder, e: Equation, x: Any, data: Any, scale: Any, *least: An
     first = blocks.BlockRows(rows, depth, block_of(packed), p["zero"], whole)
     ready = [b.new(ArrayType((rows, first.blocks, n), dtype)) for n, dtype in first.outs]
     b.call(first, [b.dense(x)], ready)
-    kernel = blocks.BlockDot(
+    kernel = blocks.BlockProduct(
         rows,
         p["columns"],
         first.blocks,

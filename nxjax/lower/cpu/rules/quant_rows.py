@@ -16,7 +16,7 @@ from nxjax.ops.arithmetic import sub
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.fixed.softmax import TOO_LONG
 from nxjax.ops.quant_elementwise import QUnary
-from nxjax.ops.quant_reduce import Total
+from nxjax.ops.quant_reduce import QuantizedTotal
 from nxjax.ops.quant_softmax import tables8
 from nxjax.ops.quant_traced import all_grid_integers
 from nxjax.trace import dtypes
@@ -65,7 +65,7 @@ def total(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     count = math.prod(type.shape[a] for a in axes)
     if count < 2:
         raise NoKernel("sums of one element or none")
-    assert isinstance(e.op, Total)
+    assert isinstance(e.op, QuantizedTotal)
     multiplier, exponent = e.op.factor(count, x_grid, y_grid, rounding)
     wide = _op(b, convert_element_type, (integers(b, x, x_grid),), dtypes.int32, ("dtype", dtypes.int32))
     made = _reduced(b, wide, axes, "add", 0)
