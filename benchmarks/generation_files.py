@@ -128,7 +128,7 @@ def measured(file: str, names: list[str]) -> dict[str, tuple[float, float]]:
 
 def batches(file: str) -> dict[int, float]:
     """CPU seconds per token of a step, by batch size."""
-    run, times = ours(file, "int8"), dict.fromkeys((1, 2, 4, 8), float("inf"))
+    run, times = ours(file, "int8"), {batch: float("inf") for batch in (1, 2, 4, 8)}
     for i in range(ROUNDS + 1):
         for batch in times:
             prompts, spent = [[5, 6, 7, 8]] * batch, list[float]()

@@ -159,13 +159,11 @@ def _assembled(
         if family.lifted and path[-1] in _NORMS:
             parts = [1 + np.asarray(p, np.float32) for p in parts]
         try:
-            leaf = gguf.joined(parts, turned, dtype)
+            leaf = _laid(gguf.joined(parts, turned, dtype), path)
         except ValueError as error:
             raise InvalidFileError(
                 f"{where}: tensor {rows[0][0]!r} and those beside it", got=str(error)[:200]
             ) from None
-        if isinstance(leaf, QArray) and path != ("positions",):
-            leaf = packed(leaf, flipped=not turned)
         if want == (whole.width, 1) and leaf.shape == want[:1]:
             leaf = leaf[:, None]
         if leaf.shape != want:
@@ -174,6 +172,13 @@ def _assembled(
             )
         leaves[path] = leaf[: config.context] if path == ("positions",) else leaf
     return _tree(leaves, whole)
+
+
+def _laid(leaf: Any, path: tuple[Any, ...]) -> Any:
+    """Weights in few bits as products read them; of positions a part may be cut off."""
+    if not isinstance(leaf, QArray) or path == ("positions",):
+        return leaf
+    return packed(leaf, flipped=path[-1] in _TABLES)
 
 
 _NORMS: Final = ("norm", "post_norm", "q_norm", "k_norm")
