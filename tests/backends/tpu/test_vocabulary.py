@@ -14,6 +14,7 @@ from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.support import verdict
 from nxjax.ops.quant_integer import integer_products
+from nxjax.quant.packed import packed
 from nxjax.transforms.inline import inlined
 
 pytestmark = pytest.mark.usefixtures("libtpu")
@@ -46,12 +47,19 @@ def doubled(x):
 
 doubled.defjvp(lambda primals, tangents: (doubled(*primals), tangents[0] * 2))
 
+
+def few_bits(x):
+    w = packed(nx.QArray(np.ones((64, 8), np.int8), np.ones((2, 8), np.float32)))
+    return [w.with_layout(activations=a).product(x) for a in ("float32", "int8")]
+
+
 FAMILIES = {
     # Of several devices: see test_ahead.py.
     "sharding": [],
     "argreduce": [(lambda x: (jnp.argmax(x, 0), jnp.argmin(x)), X)],
     "arithmetic": [(lambda x: (x + x, x * x, x / 3, abs(x) ** 0.5, jnp.sqrt(abs(x)), jnp.sign(x), x % 2), X)],
     "bitwise": [(lambda i: (i & 3, i | 1, i ^ 5, ~i, i << 1, i >> 1, nx.lax.population_count(i)), I)],
+    "block_dot": [(few_bits, np.ones((2, 64), np.float32))],
     "collectives": [(nx.vmap(lambda x: nx.lax.psum(x, "b"), axis_name="b"), X)],
     "compare": [(lambda x: (x > 0, x == x, x != 1, x <= 0), X)],
     "complex": [(lambda c: (jnp.real(c), jnp.imag(c), jnp.conj(c)), C)],
