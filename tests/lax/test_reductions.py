@@ -26,20 +26,34 @@ def test_bits(name):
     np.testing.assert_array_equal(y, peer)
 
 
-@pytest.mark.parametrize("name", ["cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"])
+RUNNING = {
+    "cumsum": (np.add, lambda x, y: np.ones_like(x * y)),
+    "cumprod": (np.multiply, None),
+    "cummax": (np.maximum, lambda x, y: x == y),
+    "cummin": (np.minimum, lambda x, y: x == y),
+    "cumlogsumexp": (np.logaddexp, lambda x, y: np.exp(x - y)),
+}
+
+
+@pytest.mark.parametrize("name", RUNNING)
 @pytest.mark.parametrize("n", [0, 1, 3, 16, 17, 64, 67, 261])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_running_over_any_length(name, n, reverse):
+    """Beside NumPy in float64; no two elements are equal."""
     x = np.random.default_rng(n).normal(size=(2, n)).astype(np.float32)
     ct = np.linspace(-1, 1, 2 * n, dtype=np.float32).reshape(2, n)
-    f, theirs = (lambda x, L=L: getattr(L, name)(x, 1, reverse) for L in (lax, jax.lax))
-    derived = n and name != "cumprod"
-    # Value and derivative of JAX's, compiled as one.
-    peer, expected = jax.jit(lambda x, ct: (theirs(x), jax.vjp(theirs, x)[1](ct)[0] if derived else None))(x, ct)
-    np.testing.assert_allclose(f(x), peer, rtol=2e-5, atol=2e-5)
-    np.testing.assert_allclose(nx.jit(f)(x), peer, rtol=2e-5, atol=2e-5)
-    if derived:
-        np.testing.assert_allclose(nx.vjp(f, x)[1](ct)[0], expected, rtol=2e-4, atol=2e-4)
+    f = lambda x: getattr(lax, name)(x, 1, reverse)
+    turned = slice(None, None, -1 if reverse else 1)
+    accumulated, slope = RUNNING[name]
+    wide = x[:, turned].astype(np.float64)
+    y = accumulated.accumulate(wide, 1)
+    np.testing.assert_allclose(f(x), y[:, turned], rtol=2e-5, atol=2e-5)
+    np.testing.assert_allclose(nx.jit(f)(x), y[:, turned], rtol=2e-5, atol=2e-5)
+    if n and slope is not None:
+        # Of result j by element i, which it has seen.
+        slopes = np.where(np.tri(n, dtype=bool).T, slope(wide[:, :, None], y[:, None, :]), 0)
+        expected = np.einsum("bij,bj->bi", slopes, ct[:, turned].astype(np.float64))
+        np.testing.assert_allclose(nx.vjp(f, x)[1](ct)[0], expected[:, turned], rtol=2e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
