@@ -136,6 +136,9 @@ class Trials:
             t.state = "unknown"
         else:
             t.state = "none"
+        if not t.said and blamed:
+            # Its placement and cost are those of a table then.
+            t.said = plain(f"{blamed[-1].tool}: {blamed[-1].answer}", 300)
         if not t.said and not t.runs_on:
             t.said = f"nothing here runs it: {target.available()[1]}"
 

@@ -8,6 +8,7 @@ import pytest
 import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.backends import target_registry as registry
+from nxjax.backends.evidence import Record
 from nxjax.backends.target import Build, NpuTarget, Runner
 from nxjax.doctor.examine import usual
 from nxjax.errors import MissingExtraError, ParameterError, ShapeError
@@ -128,6 +129,17 @@ class Missing(Chip):
         raise MissingExtraError("its files need a package", got="no module 'its'", fix="pip install 'nxjax[its]'")
 
 
+class Silent(Chip):
+    """Its compiler gave no answer; a simulator runs the file all the same."""
+
+    name = title = "silent"
+
+    def build(self, subject, options):
+        made = super().build(subject, options)
+        made.evidence = [Record("failed", "vendor-compiler", "its compiler", answer="it wrote <nothing>")]
+        return made
+
+
 class Host(Chip):
     """A processor, and nothing here that runs its files."""
 
@@ -148,7 +160,7 @@ class Unknown(Chip):
         return Build({"net.bin": b"x"}, self.placed(subject))
 
 
-CHIPS = (Chip, Lacking, Wide, Liar, Drifting, Nonsense, Broken, Missing, Host, Unknown)
+CHIPS = (Chip, Lacking, Wide, Liar, Drifting, Nonsense, Broken, Missing, Silent, Host, Unknown)
 
 
 @pytest.fixture(autouse=True)
@@ -167,13 +179,14 @@ def test_what_each_target_makes_of_it():
     states = {t.target: t.state for t in found.targets}
     assert states == {
         "chip": "all", "lacking": "part", "wide": "part", "liar": "all", "drifting": "all", "nonsense": "wrong",
-        "broken": "failed", "missing": "unknown", "host": "unknown", "nobody": "unknown"
+        "broken": "failed", "missing": "unknown", "silent": "all", "host": "unknown", "nobody": "unknown"
     }  # fmt: skip
     assert found.takes and not examined("broken", "nobody").takes
     assert found["chip"].deviation.exact and found["chip"].measured
     assert found["chip"].files.keys() == {"net.bin"} and found["chip"].memory["activations"].basis == "model"
     assert found["broken"].said == "RuntimeError: internal compiler error <1> at line 3"
     assert found["missing"].said == "its files need a package: no module 'its': pip install 'nxjax[its]'"
+    assert found["silent"].said == "its compiler: it wrote <nothing>" and found["silent"].said in str(found)
     assert not found["host"].on_host and found["host"].level == f"({found['chip'].level})"
     assert f"{found['host'].level} dB</span>" in found.html()
     assert "another function" in found["nonsense"].said
@@ -359,8 +372,6 @@ def test_who_gave_wrong_results_is_named():
         name = title = "two"
 
         def build(self, subject, options):
-            from nxjax.backends.evidence import Record
-
             made = super().build(subject, options)
             made.evidence = [Record("failed", "vendor-compiler", "an older tool", answer="it did not start")]
             return made
