@@ -234,3 +234,18 @@ def test_zeros_are_no_answer_of_a_network_with_small_results(scale):
     assert not measured(
         "chip", [Tensor("z", x.shape, "float32")], [found[0] * 0], found, rounding=cancelled(cancel, [x])
     ).unrelated
+
+
+def test_places_of_equal_elements_stand_in_any_order():
+    """A tool that takes the largest elements may say equal ones in another order; other places are another function."""
+    places = np.array([[26, 2, 16, 30, 36], [1, 2, 3, 4, 5]], np.int32)
+    port = Tensor("places", places.shape, "int32")
+    found = measured("chip", [port], [np.roll(places, 1, -1)], [places])
+    assert found.unequal == 10 and not found.unrelated
+    assert measured("chip", [port], [places + 50], [places]).unrelated
+    constant = np.stack([places[0], np.full(5, 2, np.int32)])
+    assert measured("chip", [port], [constant[[1, 1]]], [places[[0, 0]]]).unrelated
+    row = Tensor("labels", (5,), "int32")
+    assert measured("chip", [row], [np.roll(places[0], 1)], [places[0]]).unrelated
+    none = places[:, :0]
+    assert not measured("chip", [Tensor("none", (2, 0), "int32")], [none], [none]).unrelated
