@@ -233,8 +233,8 @@ class _Search:
                     found = self._measured(choice, taken, wide, total, reached)
                     if found > most:
                         best, most = choice, found
-                    if found >= enough:
-                        return choice._replace(trials=WidthTrials(self.trials))
+                        if found >= enough:
+                            return choice._replace(trials=WidthTrials(self.trials))
         return best._replace(trials=WidthTrials(self.trials))
 
     def _measured(
@@ -259,7 +259,8 @@ class _Search:
         plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(policy, "quantize", True)
         sites = plan.all_sites()
         if not self.whole.keys() >= set(sites):
-            self.whole |= calibration.run(self.fun, policy, self.data, "minmax", self.params, False).ranges
+            again = calibration.run(self.fun, policy, self.data, "minmax", self.params, False, tells=False)
+            self.whole |= again.ranges
         narrow = self.start.ranges
         wide = {plan.sites.get(g.output) for g in plan.groups() if g.scheme.integer and g.dtype == dtypes.int16}
         ranges = {site: self.whole[site] if site in wide else narrow.get(site, self.whole[site]) for site in sites}

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.display.progress import bars
-from nxjax.errors import ParameterError, Shown, Source
+from nxjax.errors import NxError, ParameterError, Shown, Source
 from nxjax.quant import results, weight_rounding
 from nxjax.quant.effects import GridChoice, GridEffects
 from nxjax.quant.observe import Histograms, Ranges, Statistics
@@ -100,12 +100,13 @@ def run(
     progress: bool | None,
     correct: bool = False,
     feedback: bool = False,
+    tells: bool = True,
 ) -> Calibrated:
     """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms.
 
     With ``feedback``, corrections of weights of 4 bits too. With ``correct``, those of biases, and with the observer
     "by-data" the ranges with which the layers are best; each more pass is made only while the worst result has less
-    than `ENOUGH` dB.
+    than `ENOUGH` dB. Without ``tells`` nothing is said of values and branches that the data leave out: it was, before.
     """
     chosen = as_observer(observer)
     batches: dict[str, list[Range]] = {}
@@ -126,7 +127,7 @@ def run(
             kept.append(batch)
             room -= sum(getattr(x, "nbytes", 0) for x in tree.leaves(batch))
         args = _fitting(fun, batch)
-        pending.append((recorded(*args), args))
+        pending.append((_first_use(recorded, args, batch) if n == 1 else recorded(*args), args))
         if len(pending) > 1:
             # One behind, so that reading a result does not wait for it.
             _collect(*pending.pop(0), batches, n - 1, sources)
@@ -136,10 +137,11 @@ def run(
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
         )
-    policy, batches = _taken(policy, batches, sources)
+    policy, batches = _taken(policy, batches, sources, tells)
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
     # What no data reach, such as a bias of zeros, is exact on its grid.
-    results.check_ranges({site: span for site, span in whole.items() if site not in constant or any(span)}, sources)
+    if tells:
+        results.check_ranges({site: span for site, span in whole.items() if site not in constant or any(span)}, sources)
     cut = {site for site in whole if elements[site] * len(kept) >= chosen.fewest} if chosen.histogram else set[str]()
 
     def candidates() -> Iterator[dict[str, Range]]:
@@ -261,6 +263,21 @@ def _compiled(
     return jit(stats)
 
 
+def _first_use(recorded: Callable[..., Any], args: tuple[Any, ...], batch: Any) -> Any:
+    """The first call; where a list is what the function does not take, the error says that it was one argument."""
+    try:
+        return recorded(*args)
+    except (TypeError, AttributeError) as error:
+        if isinstance(error, NxError) or not isinstance(batch, list):
+            raise
+        raise ParameterError(
+            "quantize: the function does not take a batch of calibrate",
+            got=f"a list as its only argument: {error}",
+            expected="an iterable of argument tuples; a batch that is no tuple is the only argument",
+            fix="calibrate=[(x,)], a list of tuples; tuple(batch) if a loader gives lists",
+        ) from error
+
+
 def iterable(data: Any) -> Iterable[Any]:
     """``data``, refused if it cannot be iterated."""
     if not isinstance(data, Iterable):
@@ -315,7 +332,7 @@ def _collect(
 
 
 def _taken(
-    policy: Policy, batches: dict[str, list[Range]], sources: Mapping[str, Source | None]
+    policy: Policy, batches: dict[str, list[Range]], sources: Mapping[str, Source | None], tells: bool
 ) -> tuple[Policy, dict[str, list[Range]]]:
     """The policy without the branches and loop bodies that no batch enters, and what is known of the other sites."""
     unseen = [site for site, seen in batches.items() if not seen]
@@ -331,11 +348,12 @@ def _taken(
                 break
     if not left:
         return policy, batches
-    told = ", ".join(f"{part} ({source})" if source else part for part, source in left.items())
-    results.warn(
-        f"quantize: no batch of calibration takes {told}: such a branch or body of a loop stays in float. Add batches "
-        "that do, to have it in integers",
-    )
+    if tells:
+        told = ", ".join(f"{part} ({source})" if source else part for part, source in left.items())
+        results.warn(
+            f"quantize: no batch of calibration takes {told}: such a branch or body of a loop stays in float. Add "
+            "batches that do, to have it in integers",
+        )
     inside = lambda name: any(name.startswith(f"{part}/") for part in left)
     return without(policy, left), {site: seen for site, seen in batches.items() if not inside(site)}
 

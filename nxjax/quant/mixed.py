@@ -86,7 +86,7 @@ def sensitivity(
     found: list[Sensitivity] = []
     for name, scheme, n, _ in calibration.shown(layers, "sensitivity", progress):
         alone = Layered(in_float, {name: scheme})
-        seen = calibration.run(fun, alone, batches, observer, params, False)
+        seen = calibration.run(fun, alone, batches, observer, params, False, tells=False)
         quantized = Quantized(fun, seen.policy, seen.ranges, params, seen.origins)
         found.append(Sensitivity(name, _sqnr(fun, quantized, batches), n / total))
     return Ranking(sorted(found, key=lambda s: s.sqnr))

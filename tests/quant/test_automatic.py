@@ -9,6 +9,9 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.quant import automatic
+from nxjax.quant.planned import PlannedCall
+from nxjax.quant.scheme import as_policy
 
 X = nx.random.normal(nx.random.key(0), (64, 16))
 W = nx.random.normal(nx.random.key(1), (16, 16)) / 4
@@ -122,3 +125,43 @@ def test_errors():
         nx.quantize(hard, "int8", calibrate=[(X,)], budget=3.0)
     with pytest.raises(nx.errors.ParameterError, match="metric"):
         nx.quantize(hard, "auto", calibrate=[(X,)], metric=lambda f: float("nan"))
+
+
+class _Known:
+    """Layers whose noise is known; counts what is measured."""
+
+    def __init__(self, noise: list[float]) -> None:
+        self.each, self.asked = noise, list[int]()
+
+    def noise(self, floats: list[bool], batches: int | None = None) -> list[float]:
+        self.asked.append(floats.count(False))
+        return [sum(n for n, wide in zip(self.each, floats, strict=True) if not wide)]
+
+
+def test_layers_are_ranked_by_what_each_alone_does():
+    """Blocks of layers that hardly do anything are measured together; a block with a loud one down to that layer."""
+
+    def many(x: Any) -> Any:
+        for _ in range(32):
+            x = jnp.tanh(x)
+        return x
+
+    plan = PlannedCall(many, (X,), {}, None).plan(as_policy("int8"), "quantize", True)
+    noise = [1e-6] * 32
+    noise[11], noise[30] = 2.0, 1.0
+    known: Any = _Known(noise)
+    ranked = automatic._ranked(plan, known, False)
+    assert [(c.name, c.place) for c in ranked[:2]] == [("tanh_11", 11), ("tanh_30", 30)]
+    assert [c.lost for c in ranked[:2]] == [2.0, 1.0]
+    assert np.allclose([c.lost for c in ranked[2:]], 1e-6) and sorted(c.place for c in ranked) == list(range(32))
+    # All; four blocks; of two of them the halves, down to one layer.
+    assert known.asked[0] == 32 and len(known.asked) == 1 + 4 + 2 * (2 + 2 + 2)
+
+
+@pytest.mark.parametrize("policy", [None, "auto"])
+def test_what_calibration_tells_is_told_once(policy: str | None):
+    """Also where ranges for 16 bits are looked for later."""
+    f = lambda x: jnp.stack([jnp.tanh(x @ W) - jnp.tanh(x @ W + 0.02), jnp.sin(x) * 0.0])
+    with pytest.warns(UserWarning, match="always 0") as told:
+        q = nx.quantize(f, policy, calibrate=[(X,)])
+    assert len(told) == 1 and len(q.trials) > 1

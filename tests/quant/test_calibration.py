@@ -268,3 +268,15 @@ def test_a_policy_keeps_its_other_exceptions():
 def test_run_gives_ranges_and_their_number():
     found = calibration.run(f, preset("int8"), batches(4), "minmax", None, False)
     assert found.batches == 4 and list(found.ranges) == ["in_2", "relu_0"]
+
+
+def test_a_list_is_the_only_argument():
+    """A function that takes one gets it; another's error says that it was one."""
+    x = jnp.ones((2, 3))
+    assert nx.quantize(lambda xs: xs[0] * 2.0, calibrate=[[x]], params=()).ranges
+    for batch in ([x], [[1.0, 2.0]]):
+        with pytest.raises(nx.errors.ParameterError, match="a list as its only argument") as told:
+            nx.quantize(lambda x: x * 2.0, calibrate=[batch])
+        assert "tuple(batch)" in str(told.value)
+    with pytest.raises(TypeError):
+        nx.quantize(lambda x: x * 2.0, calibrate=[{"x": x}])

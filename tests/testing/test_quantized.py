@@ -53,6 +53,17 @@ def test_lines_between_the_values_of_a_table_are_no_failure():
     assert "[402] is" in far_off(fun, [x], "int16x8", [y])
 
 
+def test_equal_values_have_one_error():
+    """All of many small values round to 0 on the grid of tanh: their sum is as far off as all of them together."""
+    small = lambda x: jnp.tanh(x * 1e-3)
+    x = jnp.ones(5000)
+    product, each = (np.array(nx.quantize(f, "int8", calibrate=[(x,)])(x)) for f in (lambda x: small(x) @ x, small))
+    assert not product and not each.any()
+    assert not far_off(lambda x: small(x) @ x, [x], "int8", [product])
+    each[7] += 0.2
+    assert "[7] is" in far_off(small, [x], "int8", [each])
+
+
 def test_scales_of_weights_without_elements():
     """One of each: the checker of programs takes them, as the op does."""
     assert not quantized(22573)
