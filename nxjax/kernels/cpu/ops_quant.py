@@ -68,7 +68,7 @@ def away(f: Function, x: Value, low: Value, high: Value) -> Value:
 
     Conversion cuts towards zero: what is added takes halves to the next integer, and nothing below a half.
     """
-    kind = np.float64 if x.type.endswith(("double", "double>")) else np.float32
+    kind = np.float64 if x.type == with_element(x.type, "double") else np.float32
     below_half = np.nextafter(kind(0.5), kind(0.0))
     y = x + f.intrinsic("copysign", x.type, f.constant(x.type, float(below_half)), x)
     y = f.select(y.gt(low), y, low)

@@ -34,6 +34,7 @@ from nxjax.trace.program import Equation
 from nxjax.trace.types import Shape
 
 _BYTES: Final = (dtypes.int8, dtypes.uint8, dtypes.int4)
+_REPEATED: Final = 4  # so often, at least
 
 
 def need_bytes(*grids: Grid) -> None:
@@ -55,7 +56,18 @@ def integers(b: Builder, x: Any, grid: Grid) -> Lazy:
     if isinstance(x, Map) and x.op is _op(steps.real) and x.args and dict(x.params)["grid"] == grid:
         return x.args[0]
     value = b.lazy(x)
+    if value.view is not None and _REPEATED * _moving(value.view).size <= value.size:
+        # What is repeated, as a row of weights is, is made once, and ahead where it is known.
+        least = _moving(value.view)
+        made = b.view(step(b, steps.quantized, [LazyLeaf(least)], least.shape, dtypes.int16, grid=grid))
+        strides = tuple(s if k else 0 for s, k in zip(made.strides, value.view.strides, strict=True))
+        return LazyLeaf(View(made.ref, value.shape, strides, made.dtype))
     return step(b, steps.quantized, [value], value.shape, dtypes.int16, grid=grid)
+
+
+def _moving(v: View) -> View:
+    """The elements of ``v`` without those that are repeated."""
+    return View(v.ref, tuple(n if s else 1 for n, s in zip(v.shape, v.strides, strict=True)), v.strides, v.dtype)
 
 
 def values(b: Builder, q: Lazy, grid: Grid) -> Lazy:

@@ -127,3 +127,21 @@ def test_a_network_stays_in_integers(name):
         (y,) = TapeInterpreter(program, engine(isa.current()))([*params, x])
     with nx.config.using(executor="reference"):
         np.testing.assert_array_equal(y, np.asarray(q(params, x)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_that_are_repeated_are_quantized_once(name):
+    """A row added to a matrix goes to its grid as a row; held back by nothing, the sum is one kernel more."""
+    rng = np.random.default_rng(0)
+    x_grid, y_grid, out = grid(rng), grid(rng), grid(rng, -6, 1)
+    given = {"x_grid": x_grid, "y_grid": y_grid, "out_grid": out, "rounding": "double", **clamp(rng, out)}
+    x, row = on_grid(rng, (40, 33), x_grid), on_grid(rng, (33,), y_grid)
+    for shape in ((33,), (1, 33)):
+        f = lambda x, row: qadd(x, nx.numpy.broadcast_to(row, x.shape), **given)
+        program = lower(nx.make_jaxpr(f)(x, row.reshape(shape)))
+        quantized = [
+            s.kernel for s in walk(program.steps) if isinstance(s, CallStep) and s.kernel.title == "stored_quantize"
+        ]
+        assert [k.sizes for k in quantized] == [(33,)]
+        (y,) = TapeInterpreter(program, engine(isa.named(name)))([x, row.reshape(shape)])
+        np.testing.assert_array_equal(y, qadd.eval(x, np.broadcast_to(row, x.shape), **given))
