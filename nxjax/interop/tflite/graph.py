@@ -392,10 +392,14 @@ def _places(size: int, shape: tuple[int, ...], sparsity: dict[str, Any], name: s
 
 def _grid(row: dict[str, Any], name: str, dtype: Any, shape: tuple[int, ...]) -> Quantization | None:
     q = row["quantization"]
+    if q is not None and q["details"] is not None:  # such as scales per block, which lie in a tensor of their own
+        raise Refused(
+            f"from_tflite: tensor {name!r} is quantized in a way of its own",
+            got=q["details"][0],
+            expected="one scale, or one per slice of an axis",
+        )
     if q is None or q["scale"] is None or not len(q["scale"]) or dtype not in dtypes.INTEGER:
         return None
-    if q["details"] is not None:
-        raise Refused(f"from_tflite: tensor {name!r} is quantized in a way of its own", got=q["details"][0])
     scales = np.asarray(q["scale"], np.float32)
     if not scales.any():
         return None

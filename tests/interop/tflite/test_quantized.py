@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import nxjax as nx
-from tests.interop.tflite.tflite_files import T, agree, const, one
+from nxjax.errors import NxError
+from tests.interop.tflite.tflite_files import G, Operator, T, agree, const, one, written
 
 pytest.importorskip("ai_edge_litert")
 
@@ -434,3 +436,11 @@ def test_l2_normalization(dtype: str):
     f = nx.interop.from_tflite(data, io="float", closed=True)
     x = d.rng.normal(size=(6, 40000)).astype(np.float32)
     assert float(np.abs(np.asarray(nx.grad(lambda x: f(x)[:, 0].sum())(x))).max()) > 0
+
+
+def test_weights_with_scales_of_blocks_are_refused_by_name():
+    w = const(np.ones((4, 64)), ml_dtypes.int4, name="w", details=("BlockwiseQuantization", {"block_size": 32}))
+    x, y = T((1, 64)), T((1, 4))
+    with pytest.raises(NxError, match="'w' is quantized in a way of its own") as error:
+        nx.interop.from_tflite(written(G([x], [y], [Operator("FULLY_CONNECTED", [x, w, None], [y])])))
+    assert error.value.got == "BlockwiseQuantization"

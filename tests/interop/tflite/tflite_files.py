@@ -23,6 +23,7 @@ class T:
     scale: Any = None
     zero: Any = 0
     axis: int = 0
+    details: Any = None
     data: Any = None
     variable: bool = False
     signature: Any = None
@@ -113,6 +114,8 @@ def written(*graphs: G, signatures: Any = None) -> bytes:
                 scale = np.atleast_1d(np.asarray(t.scale, np.float32))
                 zero = np.broadcast_to(np.asarray(t.zero, np.int64), scale.shape)
                 row["quantization"] = {"scale": scale, "zero_point": zero, "quantized_dimension": t.axis}
+            if t.details is not None:
+                row["quantization"] = {"details": t.details}
             listed.append(row)
         rows.append({"tensors": listed, "inputs": ends[0], "outputs": ends[1], "operators": operators, "name": "main"})
     table = [

@@ -67,6 +67,7 @@ Uint16Vector: values:[u16]
 Uint8Vector: values:[u8]
 QuantizationParameters: min:[f32] max:[f32] scale:[f32] zero_point:[i64] details:QuantizationDetails
   quantized_dimension:i32
+BlockwiseQuantization: scales:i32 zero_points:i32 block_size:i32
 Operator: opcode_index:u32 inputs:[i32] outputs:[i32] builtin_options:BuiltinOptions custom_options:[u8]
   custom_options_format:i8 mutating_variable_inputs:[bool] intermediates:[i32] large_custom_options_offset:u64
   large_custom_options_size:u64 builtin_options_2:BuiltinOptions2
