@@ -186,11 +186,14 @@ def _by_lanes(f: Function, symbol: str, x: Value) -> Value:
 def lgamma(f: Function, isa: Isa, x: Value) -> Value:
     """Infinite at the poles and at both infinities.
 
-    Of doubles C's function, but where bits must be the same everywhere.
+    Of doubles C's function. Where bits must be the same everywhere it is the series, and floats are as exact as doubles
+    allow, also beside zeros between poles.
     """
+    if isa.reproducible:
+        return _lgamma(f, isa, _in_double(x), _LGAMMA, _STIRLING).convert(x.type)
     if is_single(x):
         return _lgamma(f, isa, _in_double(x), _LGAMMA_SINGLE, _STIRLING[:4]).convert(x.type)
-    return _lgamma(f, isa, x, _LGAMMA, _STIRLING) if isa.reproducible else _by_lanes(f, "lgamma", x)
+    return _by_lanes(f, "lgamma", x)
 
 
 def _lgamma(f: Function, isa: Isa, x: Value, near_two: tuple[float, ...], stirling: tuple[float, ...]) -> Value:
