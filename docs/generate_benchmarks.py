@@ -33,6 +33,8 @@ ratios is {mean:.2f}.
 TAIL = """
 Repeat the run on your machine: `make bars`, or `python -m benchmarks bars` in an environment that also has the peers.
 `python -m benchmarks` has more rows: imports, calls, memory, quantization, generation, hybrid execution.
+`python -m benchmarks breadth` runs many small programs of ten areas, from statistics to sequence models, and sorts
+them by JAX's time. `python -m benchmarks networks` has whole networks in int8 and float32 beside other runtimes.
 """
 
 

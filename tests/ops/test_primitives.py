@@ -27,7 +27,7 @@ OWN = {
 }
 REASONS = {name: reason for reason, names in OWN.items() for name in names.split()}
 # Steps of quantized programs.
-QUANTIZED = {name for file in ("ops_quant", "ops_quant_dot") for name in ops.MODULES[file]}
+QUANTIZED = {name for file in ("ops_quant", "ops_quant_dot", "ops_quant_rows") for name in ops.MODULES[file]}
 CPU = frozenset().union(*ops.MODULES.values()) - QUANTIZED - {"threefry"}
 IPU = frozenset(expression_ops.RULES)
 EVERY = vocabulary.every()
