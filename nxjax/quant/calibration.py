@@ -18,7 +18,7 @@ from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy, Scheme, as_policy, without
-from nxjax.trace import tree
+from nxjax.trace import dtypes, tree
 from nxjax.trace.wrapping import wraps
 from nxjax.transforms.jit import jit
 
@@ -159,7 +159,8 @@ def run(
     if feedback and coarse:
         known = weight_rounding.found(fun, policy, params, [_fitting(fun, batch) for batch in kept])
     if whole and (correct or (chosen.fewest and cut)):
-        spans, corrections, worst = _best(fun, policy, params, candidates(), measured, correct, known)
+        fed = [_fitting(fun, batch) for batch in kept] if feedback else []
+        spans, corrections, worst = _best(fun, policy, params, candidates(), measured, correct, known, fed)
     else:
         spans, corrections, worst = next(candidates()), known, None
     return Calibrated(spans, corrections, n, origins, measured, policy, whole, worst)
@@ -173,6 +174,7 @@ def _best(
     measured: Sequence[tuple[Any, ...]],
     correct: bool,
     known: dict[str, NDArray],
+    fed: Sequence[tuple[Any, ...]],
 ) -> tuple[dict[str, Range], dict[str, NDArray], float | None]:
     """The ranges and corrections, beside those ``known``, with which the layers are best, of those that are as good the
     first, and the dB of the worst result with them."""
@@ -182,6 +184,8 @@ def _best(
     reached = worst(first, known)
     if reached >= ENOUGH:
         return first, known, reached
+    if fed:
+        known = known | weight_rounding.found(fun, policy, params, fed, dtypes.int8)
     effects = GridEffects(fun, policy, params, first, measured, known)
 
     def trials() -> Iterator[tuple[GridChoice, dict[str, Range], dict[str, NDArray]]]:
@@ -203,7 +207,7 @@ def _best(
             best, most = (ranges, shifts), found.mean
             if found.worst >= ENOUGH:
                 break
-    return *best, reached if best[0] is first and best[1] is known else worst(*best)
+    return *best, worst(*best)
 
 
 def check_origins(plan: QuantPlan, known: Mapping[str, int]) -> None:

@@ -212,7 +212,8 @@ def quantize(
         bias_correction: measure how far each integer product is off on average, and take it from its bias, where that
             makes the results on the calibration data better.
         error_feedback: with ``calibrate``, store weights of 4 bits so that the products on this data are best, instead
-            of rounding them to the nearest: see docs/quantization.md.
+            of rounding them to the nearest; those of 8 bits, where that makes poor results better: see
+            docs/quantization.md.
         metric: for "auto": a figure of a function on data of yours, the greater, the better.
         budget: for "auto": how much of ``metric`` may be lost, 0.005 by default; without a metric the signal-to-noise
             ratio of the results on the calibration data to reach in dB, 20 by default.

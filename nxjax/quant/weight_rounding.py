@@ -1,4 +1,4 @@
-"""Calibration of weights of 4 bits: scales and rounding with which the products on calibration data are best.
+"""Calibration of weights: scales and rounding with which the products on calibration data are best.
 
 What is found says how far a stored number lies from the nearest one, so that weights stay those of the arguments.
 """
@@ -27,6 +27,7 @@ from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import SHARES, STEPS, NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
+from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation
 from nxjax.transforms.jit import jit
 
@@ -37,7 +38,6 @@ LEAST: Final = 256
 DEEPEST: Final = 8192
 # So many numbers of all products' squares are held at a time.
 HELD: Final = 1 << 26
-LIMIT: Final = symmetric_limit(dtypes.int4)
 # Shares of the correlations of operands that are tried, on so many output channels; 0 is rounding to the nearest.
 TRIED: Final = (1.0, 0.5, 0.0)
 OUTPUTS: Final = 32
@@ -52,8 +52,9 @@ def found(
     policy: Policy,
     params: Sequence[int] | int | None,
     batches: Sequence[tuple[Any, ...]],
+    dtype: DType = dtypes.int4,
 ) -> dict[str, NDArray]:
-    """Corrections of all weights that ``policy`` stores as int4; nothing for those of inner programs.
+    """Corrections of all weights that ``policy`` stores as ``dtype``; nothing for those of inner programs.
 
     Scales are searched (`searched`), and each column's error is fed back to those that follow (`fed_back`), with the
     float operands of the products in ``batches``; where what half of the batches say does not help the other half, not
@@ -66,10 +67,10 @@ def found(
         plan = call.plan(policy, "quantize", True)
         walk = StatisticsTrace(plan, Ranges())
         walk.run(call.values)
-        return walk, products(plan)
+        return walk, products(plan, dtype)
 
     plan = PlannedCall(fun, batches[0], {}, params).plan(policy, "quantize", True)
-    every = products(plan)
+    every = products(plan, dtype)
     corrections: dict[str, NDArray] = {}
     for names in _parts(every):
 
@@ -114,7 +115,7 @@ def found(
                 continue
             shares, full, m = _scaled(groups[0], np.asarray(w), total)
             if keys not in backs:
-                backs[keys] = None if total.h.ndim == 2 else _backs(m, full, total, parts)
+                backs[keys] = None if total.h.ndim == 2 else _backs(groups[0], m, full, total, parts)
             for group in groups:
                 corrections[plan.layer(group) + SHARES] = shares
                 corrections[plan.layer(group) + STEPS] = _steps(groups[0], np.asarray(w), m, full, backs[keys])
@@ -144,8 +145,8 @@ def _together(parts: Sequence[_Squares]) -> _Squares:
     return _Squares(np.sum(even, 0), sum(p.samples for p in parts))
 
 
-def products(plan: QuantPlan) -> dict[str, list[Weighted]]:
-    """Products whose weights are stored as int4, by the first one's name: together if they have the same weights.
+def products(plan: QuantPlan, dtype: DType = dtypes.int4) -> dict[str, list[Weighted]]:
+    """Products whose weights are stored as ``dtype``, by the first one's name: together if they have the same weights.
 
     Without those whose weights something else reads too, or in another arrangement.
     """
@@ -156,7 +157,7 @@ def products(plan: QuantPlan) -> dict[str, list[Weighted]]:
         if e.op.name not in _ARRANGING:
             for a in dict.fromkeys(e.inputs):
                 readers.setdefault(_root(a, producer)[0], []).append(e)
-    groups = {g.product: g for g in plan.groups() if isinstance(g, Weighted) and g.scheme.weights == dtypes.int4}
+    groups = {g.product: g for g in plan.groups() if isinstance(g, Weighted) and g.scheme.weights == dtype}
     found: dict[str, list[Weighted]] = {}
     for g in groups.values():
         root, way = _root(g.weight, producer)
@@ -223,39 +224,45 @@ def _square(group: Weighted, x: Array, most: int) -> tuple[Array, Array]:
     return dot_general(r, r, dimension_numbers=(((1,), (1,)), ((0,), (0,)))), count
 
 
+def _limit(group: Weighted) -> float:
+    assert group.scheme.weights is not None
+    return symmetric_limit(group.scheme.weights)
+
+
 def _scaled(group: Weighted, w: NDArray, squares: _Squares) -> tuple[NDArray, NDArray, NDArray]:
     """Shares of the scales; the scales of all weights, and the weights, as `matrices` has them."""
     plain = group.plain_scale(w)
     places = matrices(group, blocks(np.arange(plain.size).reshape(plain.shape), w.shape))
     m = matrices(group, w)
-    shares = searched(m, plain, places, squares.diagonal()[:, None], LIMIT)
+    shares = searched(m, plain, places, squares.diagonal()[:, None], _limit(group))
     return shares, (plain * shares).reshape(-1)[places], m
 
 
-def _backs(m: NDArray, full: NDArray, total: _Squares, parts: Sequence[_Squares]) -> list[Feedback]:
+def _backs(group: Weighted, m: NDArray, full: NDArray, total: _Squares, parts: Sequence[_Squares]) -> list[Feedback]:
     """How errors are fed back in each group: by the share of their correlations that is best where it is tried.
 
     Of `OUTPUTS` channels, what one half of the batches says is tried on the other half.
     """
-    share = 1.0
+    share, limit = 1.0, _limit(group)
     if len(parts) > 1:
         some = slice(None, None, -(-m.shape[1] // OUTPUTS))
-        share = min(TRIED, key=lambda share: _lost(share, m[:, some], full[:, some], *parts))
+        share = min(TRIED, key=lambda share: _lost(share, limit, m[:, some], full[:, some], *parts))
     return [feedback(h, total.samples, share=share) for h in total.h]
 
 
-def _lost(share: float, m: NDArray, full: NDArray, seen: _Squares, unseen: _Squares) -> float:
+def _lost(share: float, limit: float, m: NDArray, full: NDArray, seen: _Squares, unseen: _Squares) -> float:
     """The squared error on ``unseen`` operands of what ``seen`` ones made of weights."""
     lost = 0.0
     for w, scale, h, other in zip(m, full, seen.h, unseen.h, strict=True):
-        error = fed_back(w, scale, feedback(h, seen.samples, share=share), LIMIT) * scale - w
+        error = fed_back(w, scale, feedback(h, seen.samples, share=share), limit) * scale - w
         lost += float(np.sum((error @ other) * error))
     return lost
 
 
 def _steps(group: Weighted, w: NDArray, m: NDArray, full: NDArray, backs: Sequence[Feedback] | None) -> NDArray:
     """How far the stored numbers lie from the nearest."""
-    nearest = q = np.clip(np.rint(m / full), -LIMIT, LIMIT)
+    limit = _limit(group)
+    nearest = q = np.clip(np.rint(m / full), -limit, limit)
     if backs is not None:
-        q = np.stack([fed_back(*each, LIMIT) for each in zip(m, full, backs, strict=True)])
+        q = np.stack([fed_back(*each, limit) for each in zip(m, full, backs, strict=True)])
     return np.ascontiguousarray(from_matrices(group, q - nearest, w.shape).astype(np.int8))

@@ -1,4 +1,4 @@
-"""Weights of 4 bits, rounded with calibration data: better on other data, the same bits everywhere, any layout."""
+"""Weights of 4 and 8 bits, rounded with calibration data: better on other data, the same bits, any layout."""
 
 from __future__ import annotations
 
@@ -72,6 +72,24 @@ def test_better_than_the_nearest_on_other_data(name: str, policy: Any):
         close(np.asarray(q(q.quantize_params(p, x), x)), np.asarray(q(p, x)), **how)
     again = nx.quantize(f, policy, ranges=q.ranges, corrections=q.corrections)
     np.testing.assert_array_equal(np.asarray(again(p, x)), np.asarray(q(p, x)))
+
+
+def test_weights_of_8_bits_where_results_are_poor():
+    """Large weights of small operands make the others' steps long; without them the nearest numbers are good enough."""
+    f = lambda p, x: x @ p["w"]
+    w = normal(64, 24)
+    share = np.where(np.arange(64) == 5, np.float32(1 / 40), np.float32(1))
+    make = lambda: correlated(80) * share
+    p, x = {"w": w / share[:, None]}, make()
+    data = [(p, make()) for _ in range(4)]
+    q = nx.quantize(f, "int8", calibrate=data)
+    nearest = nx.quantize(f, "int8", calibrate=data, error_feedback=False)
+    assert {"dot_general_0:steps", "dot_general_0:shares"} <= set(q.corrections)
+    y = f(p, x)
+    assert sqnr(y, nearest(p, x)) < 30 and sqnr(y, q(p, x)) > sqnr(y, nearest(p, x)) + 1
+    np.testing.assert_array_equal(np.asarray(nx.jit(q)(p, x)), np.asarray(q(p, x)))
+    fine = nx.quantize(f, "int8", calibrate=[({"w": w}, correlated(80)) for _ in range(4)])
+    assert not any(k.endswith((":steps", ":shares")) for k in fine.corrections)
 
 
 def test_weights_that_a_function_closes_over():
