@@ -87,6 +87,7 @@ def test_text_that_is_no_code_is_refused():
         engine(isa.current()).module("define void @f() { nonsense }", ["f"])
 
 
+@pytest.mark.unguarded  # guarded code is written anew
 def test_a_second_process_compiles_nothing(tmp_path):
     code = (
         "import numpy as np, nxjax as nx\n"

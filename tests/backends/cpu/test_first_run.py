@@ -207,6 +207,7 @@ def test_functions_that_are_shared_are_of_float32_and_float64(dtype: str, simple
 DERIVING = {f"nxjax.transforms.{name}" for name in ("call", "nested", "jvp", "transpose", "partial_eval")}
 
 
+@pytest.mark.unguarded  # guarded code is written anew
 def test_a_process_that_calls_small_functions_once_loads_no_compiler():
     code = (
         "import sys, numpy as np, nxjax as nx\n"

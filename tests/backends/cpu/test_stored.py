@@ -217,6 +217,7 @@ def test_other_sources_are_other_records(monkeypatch: pytest.MonkeyPatch):
     assert type(executable(g)) is CpuExecutable
 
 
+@pytest.mark.unguarded  # guarded code is written anew
 def test_a_second_process_loads_no_compiler(tmp_path: Path):
     code = (
         "import sys, numpy as np, nxjax as nx\n"
