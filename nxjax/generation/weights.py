@@ -22,9 +22,9 @@ from nxjax.trace.boundary import entry
 
 WEIGHTS: Final = "weights.safetensors"
 CONFIG: Final = "decoder.json"
-# How weights are stored, by preset of `nx.quantize`; activations stay float.
 # Parameters that rows are taken of.
 TABLES: Final = ("embedding", "positions")
+# How weights are stored, by preset of `nx.quantize`; activations stay float.
 POLICIES: Final = ("int8-weights", "int4-weights")
 
 

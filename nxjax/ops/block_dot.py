@@ -27,8 +27,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
 
-LANES: Final = 8
-UNIT: Final = 4
+LANES: Final = 8  # columns of a group
+UNIT: Final = 4  # numbers of a column that lie side by side
 # Blocks of smaller numbers are zeros.
 TINY: Final = 1e-30
 ACTIVATIONS: Final = ("float32", "int8")

@@ -3,7 +3,7 @@
 The matrix is read once, as it lies: eight columns side by side, of each four numbers in 32 bits (or eight of 4 bits).
 `BlockRows` makes rows ready, `BlockProduct` makes the products of up to four rows at once, group of columns by group.
 Sizes are no part of the code: all matrices of a decoder, and all numbers of rows, share one kernel. Every row is
-computed by the same instructions, however many there are. Knows no op.
+computed by the same instructions, however many there are. Of the op it knows the layout only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, in
 from nxjax.kernels.cpu.gemv import total
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.ops.block_dot import LANES, TINY, UNIT
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
-LANES: Final = 8  # columns of a group
 GROUPS: Final = 8  # of an item, so that results fill whole lines of caches
-UNIT: Final = 4  # numbers of a column that lie side by side
-TINY: Final = 1e-30  # blocks of smaller numbers are zeros
 ROWS: Final = (4, 2, 1)  # rows at once
 _F: Final = vector("float", LANES)
 _I: Final = vector("i32", LANES)
