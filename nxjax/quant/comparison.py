@@ -171,8 +171,8 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
 
     Returns:
         One row per layer: SQNR, largest error, histogram of differences in steps of the layer's grid. What lies where
-        all readers make the same of it, as a tanh does far out, differs only up to there. Layers inside scans, loops
-        and conditions are not listed, only the results of these.
+        all readers make the same of it, as a tanh does far out, differs only up to there; what a mask takes out of a
+        softmax does not differ. Layers inside scans, loops and conditions are not listed, only the results of these.
 
     Raises:
         ParameterError: not a quantized function, or no data.
@@ -201,6 +201,10 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
         plain.run(call.values)
         found = [walk.grid_of(row.value) for row in rows]
         grids[:] = [None if grid is None else float(np.asarray(grid.scale)) for grid in found]
+        # What a mask makes very low lies below the grid, and its readers make 0 of it.
+        for i, (row, grid) in enumerate(zip(rows, found, strict=True)):
+            if grid is not None and row.value in plan.masked:
+                rows[i] = row._replace(bounds=(max(row.bounds[0], grid.bounds[0]), row.bounds[1]))
         return [(plain.env[row.value], walk.env[row.value]) for row in rows]
 
     run = jit(both)

@@ -110,6 +110,15 @@ def test_control_flow_is_compared_by_its_results():
     assert all(layer.sqnr > 20 for layer in report)
 
 
+def test_what_a_mask_takes_out_does_not_differ():
+    seen = np.tril(np.ones((5, 5), bool))
+
+    def g(p: Any, x: Any) -> Any:
+        return nn.softmax(jnp.where(seen, first(p, x) @ first(p, x).T, -1e9)) @ x
+
+    assert compare(g, nx.quantize(g, "int8", calibrate=DATA), DATA)["select_n_0"].sqnr > 25
+
+
 def test_other_batches_than_calibrated():
     q = nx.quantize(f, "int8", calibrate=DATA)
     rows = np.concatenate([x for _, x in DATA])  # of other sizes, not of other ranges
