@@ -278,16 +278,11 @@ def _chosen(
 ) -> Quantized:
     """What a search chose for ``fun``; ``found`` by its calibration, if it is known."""
     policy = choice.policy if choice.policy.exceptions else choice.policy.base
-    made = Quantized(
-        fun,
-        policy,
-        choice.ranges,
-        params,
-        found and found.origins,
-        corrections=choice.corrections,
-        trials=choice.trials,
+    # What float layers read may differ from what integer ones read: a power in float reads its exponent.
+    origins = found and PlannedCall(fun, found.measured[0], {}, params).plan(policy, "quantize").origins()
+    return Quantized(
+        fun, policy, choice.ranges, params, origins, corrections=choice.corrections, trials=choice.trials
     )
-    return made
 
 
 def _of_step(

@@ -9,7 +9,8 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.quant import automatic
+from nxjax.quant import Layered, automatic, calibration
+from nxjax.quant.function import _chosen
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import as_policy
 
@@ -165,3 +166,13 @@ def test_what_calibration_tells_is_told_once(policy: str | None):
     with pytest.warns(UserWarning, match="always 0") as told:
         q = nx.quantize(f, policy, calibrate=[(X,)])
     assert len(told) == 1 and len(q.trials) > 1
+
+
+def test_a_power_that_goes_to_float_reads_its_exponent():
+    two, w = np.array([2.0], np.float32), np.random.default_rng(2).normal(size=(8, 8)).astype(np.float32)
+    data = [(w, np.random.default_rng(3).normal(size=(4, 8)).astype(np.float32))]
+    f = lambda w, x: ((x @ w) ** two) @ w
+    found = calibration.run(f, as_policy("int8"), data, "minmax", None, False)
+    choice = automatic.Chosen(Layered(as_policy("int8"), {"pow_0": None}), found.ranges, {})
+    y = np.asarray(_chosen(f, choice, None, found)(*data[0]))
+    np.testing.assert_allclose(y, f(*data[0]), atol=0.02 * np.abs(y).max())
