@@ -116,9 +116,16 @@ class OpenVINOSession:
         """For each node, the precision that the device's own graph says its kernel runs in.
 
         ``owner`` says which node made an operation. Nodes that were folded away are absent.
+
+        Raises:
+            ExecutionError: the plugin cannot write down its own graph, as with 16-bit integers in some kernels.
         """
         found: dict[int, str] = {}
-        for op in self.compiled.get_runtime_model().get_ordered_ops():
+        try:
+            ran = self.compiled.get_runtime_model().get_ordered_ops()
+        except RuntimeError as error:
+            raise ExecutionError("openvino: the plugin does not say what it runs", got=_words(error)) from error
+        for op in ran:
             info: Mapping[str, Any] = op.get_rt_info()
             if text(info, "layerType") in _PLUMBING:
                 continue
@@ -129,6 +136,12 @@ class OpenVINOSession:
                 if node is not None and (node not in found or ":" not in name):
                     found[node] = text(info, "runtimePrecision")
         return found
+
+
+def _words(error: RuntimeError) -> str:
+    from nxjax.vendors.intel.compiler import words
+
+    return words(str(error))
 
 
 def text(info: Mapping[str, Any], key: str) -> str:
@@ -145,7 +158,5 @@ def open_session(model: Any, device: str, config: Mapping[str, str]) -> OpenVINO
     try:
         compiled = core().compile_model(model, device, dict(config))
     except RuntimeError as error:
-        from nxjax.vendors.intel.compiler import words
-
-        raise ExecutionError(f"openvino: the {device} plugin refuses the model", got=words(str(error))) from error
+        raise ExecutionError(f"openvino: the {device} plugin refuses the model", got=_words(error)) from error
     return OpenVINOSession(compiled, device)

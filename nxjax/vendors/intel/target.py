@@ -128,7 +128,10 @@ class OpenVinoTarget(NpuTarget):
         made.runner = Runner(session, title, "host", model_files(made))
         made.record("loaded", "host", title, took=made.runner.took)
         names = {name: i for i, name in enumerate(node_names(graph))}
-        made.notes += host_notes(graph, session.precisions(lambda name: owner(name, names)))
+        try:
+            made.notes += host_notes(graph, session.precisions(lambda name: owner(name, names)))
+        except ExecutionError as error:
+            made.notes.append(f"unknown in which precision the host ran: {error.got}")
         return session
 
     def instead(self, graph: NpuGraph, model: Any, made: Build) -> None:

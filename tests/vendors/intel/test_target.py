@@ -190,6 +190,16 @@ def test_what_the_host_cannot_run_is_emitted(monkeypatch):
         OpenVinoCpu().build(net(), {})
 
 
+def test_a_plugin_that_does_not_say_what_it_runs_runs(monkeypatch):
+    def fails(self):
+        raise RuntimeError("CPU plugin does not support i16 for use with oneDNN")
+
+    monkeypatch.setattr(openvino.CompiledModel, "get_runtime_model", fails)
+    made = OpenVinoCpu().build(net(), {})
+    assert made.runner is not None
+    assert any("unknown in which precision" in note and "does not support i16" in note for note in made.notes)
+
+
 def test_options_are_checked():
     for bad in ({"speed": 1}, {"config": "fast"}, {"platform": "9999"}, {"power": "max"}, {"hint": "fast"}):
         with pytest.raises(ParameterError):
