@@ -31,7 +31,7 @@ class Scheme:
         dynamic: take the range of an activation from its values at each call instead of from calibration; the products
             are then float.
         per_channel: convolution weights have one scale per output channel, not a single one.
-        dense_per_channel: the same for matrix products; off, because NPUs need a single scale there.
+        dense_per_channel: the same for matrix products.
         group: weight-only schemes: this many weights along the summed dimension share a scale; None for all of them.
         rounding: of the integer rescaling, "double" or "single".
 
@@ -48,7 +48,7 @@ class Scheme:
     weights: DType | None = dtypes.int8
     dynamic: bool = False
     per_channel: bool = True
-    dense_per_channel: bool = False
+    dense_per_channel: bool = True
     group: int | None = None
     rounding: Rounding = "double"
 

@@ -15,7 +15,7 @@ from nxjax.quant import learned as module
 from nxjax.trace.array import wrap
 
 R = np.random.default_rng(0)
-COARSE = nx.quant.Scheme(weights="int4", per_channel=False)
+COARSE = nx.quant.Scheme(weights="int4", per_channel=False, dense_per_channel=False)
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -23,6 +23,8 @@ P["bad"][0, 0] = 30
 P["a"][:, 0] = 0
 DATA = [(P, normal(64, 16)) for _ in range(2)]
 BAD = "dot_general_1"
+# One scale for all of a layer's weights, else nothing is bad about it.
+SHARED = nx.quant.Scheme(dense_per_channel=False)
 
 
 def f(p: Any, x: Any) -> Any:
@@ -37,16 +39,14 @@ def sqnr(q: Any) -> float:
     return float(10 * np.log10((y**2).sum() / ((z - y) ** 2).sum()))
 
 
-def narrow(policy: str = "int8") -> Any:
+def narrow(policy: Any = SHARED) -> Any:
     return nx.quantize(f, policy, calibrate=DATA)
 
 
 @pytest.mark.parametrize("policy", ["int8", "int4-weights", "dynamic-int8"])
 def test_the_bad_layer_comes_first(policy: str):
     scheme = nx.quant.PRESETS[policy]
-    if policy != "int8":
-        # One scale for all of a layer's weights, else nothing is bad about it.
-        scheme = nx.quant.Scheme(scheme.activations, scheme.weights, scheme.dynamic)
+    scheme = nx.quant.Scheme(scheme.activations, scheme.weights, scheme.dynamic, dense_per_channel=False)
     ranking = sensitivity(f, DATA, scheme)
     assert ranking[0].name == BAD and len(ranking) == 3
     assert [s.sqnr for s in ranking] == sorted(s.sqnr for s in ranking)
@@ -68,8 +68,8 @@ def test_products_in_loops_count_as_often_as_they_run():
 
 @pytest.mark.parametrize("budget", [0.0, 0.1, 0.5, 0.9, 1.0])
 def test_the_budget_is_kept(budget: float):
-    share = {s.name: s.share for s in sensitivity(f, DATA)}
-    q = mixed_precision(f, DATA, budget)
+    share = {s.name: s.share for s in sensitivity(f, DATA, SHARED)}
+    q = mixed_precision(f, DATA, budget, policy=SHARED)
     wide = q.policy.exceptions
     assert sum(share[name] for name in wide) <= budget + 1e-9
     assert (BAD in wide) == (budget >= share[BAD])
@@ -81,14 +81,13 @@ def test_the_budget_is_kept(budget: float):
 
 def test_the_worst_layer_wide_is_better():
     before = sqnr(narrow())
-    assert sqnr(mixed_precision(f, DATA, 0.5, wide=None)) > before + 6
-    floats = mixed_precision(f, DATA, 0.9, wide=None)
+    assert sqnr(mixed_precision(f, DATA, 0.5, policy=SHARED, wide=None)) > before + 6
+    floats = mixed_precision(f, DATA, 0.9, policy=SHARED, wide=None)
     assert list(floats.policy.exceptions) == [BAD, "relu_1", "dot_general_0", "relu_0"] and sqnr(floats) > 38
     with pytest.raises(ParameterError, match="nothing in the function is quantized"):
-        mixed_precision(f, DATA, 1.0, wide=None)
+        mixed_precision(f, DATA, 1.0, policy=SHARED, wide=None)
     # int16 activations keep int8 weights: a scheme with scales per channel mends these.
-    channels = nx.quant.Scheme(dense_per_channel=True)
-    q = mixed_precision(f, DATA, 0.5, wide=channels)
+    q = mixed_precision(f, DATA, 0.5, policy=SHARED, wide="int8")
     assert sqnr(q) > before + 6
     for args in DATA:
         np.testing.assert_array_equal(nx.jit(q)(*args), q(*args))

@@ -9,7 +9,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ParameterError
-from nxjax.quant import PRESETS, QArray
+from nxjax.quant import PRESETS, QArray, Scheme
 
 R = np.random.default_rng(0)
 INTEGER = ("int8", "int16x8")
@@ -80,10 +80,11 @@ def test_weights_used_in_two_ways_stay_float():
             np.testing.assert_allclose(a, b, 1e-4, 1e-4)
     # Two products that store it alike share it; with scales per channel they do not.
     shared = lambda p, x: (x @ p["w"]) @ p["w"].T
-    q = nx.quantize(shared, "int8", calibrate=[(p, x)])
+    q = nx.quantize(shared, Scheme(dense_per_channel=False), calibrate=[(p, x)])
     bits(q(q.quantize_params(p, x), x), q(p, x))
-    with pytest.raises(ParameterError, match="no weight in the arguments is stored"):
-        nx.quantize(shared, "int8-weights").quantize_params(p, x)
+    for q in (nx.quantize(shared, "int8", calibrate=[(p, x)]), nx.quantize(shared, "int8-weights")):
+        with pytest.raises(ParameterError, match="no weight in the arguments is stored"):
+            q.quantize_params(p, x)
 
 
 @pytest.mark.parametrize("name", ["int8", "dynamic-int8", "int4-weights"])
