@@ -35,9 +35,9 @@ def test_quantized_functions_keep_their_bits(target, form):
 
 
 def test_weights_are_stored_as_int8():
-    w = RNG.normal(size=(64, 64)).astype(np.float32)
-    qf = nx.quantize(lambda p, x: x @ p["w"], "int8", calibrate=[({"w": w}, w)])
-    artifact = nx.compile(qf, target="stablehlo", form="portable")({"w": w}, w)
+    w = RNG.normal(size=(128, 64)).astype(np.float32)
+    qf = nx.quantize(lambda p, x: x @ p["w"], "int8", calibrate=[({"w": w}, w.T)])
+    artifact = nx.compile(qf, target="stablehlo", form="portable")({"w": w}, w.T)
     assert w.size < len(artifact.bytes) < 1.5 * w.size
 
 
