@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.errors import ParameterError
+from nxjax.errors import ParameterError, described
 from nxjax.ops.arithmetic import add, max, min, mul, sub
 from nxjax.ops.base import like
 from nxjax.ops.fake_quantize import blocks
@@ -76,6 +76,7 @@ class Learned:
 
     def __call__(self, steps: Steps, *args: Any, **kwargs: Any) -> Any:
         """The results in float, of values on grids: to differentiate by ``steps`` and the arguments."""
+        self._check(steps)
         call = PlannedCall(self.fun, args, kwargs, self.params)
         walk = _Learning(call.plan(self.policy, "lsq", True), self.grids, steps)
         return tree.unflatten(call.out_tree, walk.run(call.values))
@@ -89,6 +90,7 @@ class Learned:
         Returns:
             As `quantize` returns it: its bits are those of what `compile` writes.
         """
+        self._check(steps)
         call = PlannedCall(self.fun, args, {}, self.params)
         ranges = dict(self.ranges)
         for site, grid in self.grids.items():
@@ -103,6 +105,20 @@ class Learned:
             step = np.maximum(np.asarray(steps["weights"][name], np.float32), TINY)
             corrections[name + SHARES] = step / group.plain_scale(w)
         return Quantized(self.fun, self.policy, ranges, self.params, corrections=corrections)
+
+    def _check(self, steps: Any) -> None:
+        """Refuse what is not like `initial`."""
+        for part, wanted in self.initial.items():
+            given = steps.get(part) if isinstance(steps, Mapping) else None
+            shapes = {name: np.shape(step) for name, step in given.items()} if isinstance(given, Mapping) else None
+            if shapes != (expected := {name: step.shape for name, step in wanted.items()}):
+                raise ParameterError(
+                    f"lsq: the steps of {part}",
+                    got=described(steps) if shapes is None else shapes,
+                    expected=expected,
+                    fix="learned(steps, *args) and learned.quantized(steps, *args): steps are trained from "
+                    "learned.initial, and are like it",
+                )
 
     def __repr__(self) -> str:
         return f"learned({self.__name__}, {len(self.grids)} ranges, {len(self.initial['weights'])} weights)"
@@ -121,8 +137,10 @@ def lsq(
     Esser et al. 2020, "Learned step size quantization" (arXiv:1902.08153). A value v with step s becomes
     ``round(clip(v / s, q_n, q_p)) s``. Its derivative by s is ``round(v / s) - v / s``, and q_n or q_p where v is
     clipped (equation 3), times ``1 / sqrt(N q_p)`` for N weights of one step, or features of an activation
-    (section 2.2). By v it is 1, and 0 where v is clipped. Steps begin as calibration finds the ranges, those of weights
-    where the squared error is least. The integers that mean 0 stay.
+    (section 2.2), with -q_n for q_p where that is larger, as it is of values that are hardly ever above 0. By v it is
+    1, and 0 where v is clipped. Steps begin as calibration finds the ranges, those of weights where the squared error
+    is least. The integers that mean 0 stay. Loops and conditions are trained in float: their ranges stay, and their
+    integers are those of `quantize`.
 
     Args:
         fun: pure function of pytrees, in float.
@@ -150,7 +168,7 @@ def lsq(
     answered = as_policy(policy)
     batches = list(calibration.iterable(calibrate))
     found = calibration.run(fun, answered, batches, observer, params, False)
-    learned = Learned(fun, answered, params, found.ranges, calibration.arguments(batches[0]))
+    learned = Learned(fun, found.policy, params, found.ranges, calibration.arguments(batches[0]))
     if not (learned.initial["activations"] or learned.initial["weights"]):
         raise ParameterError(
             "lsq: nothing lies on an integer grid", got=policy, expected="a policy with int8, int16 or int4"
@@ -166,7 +184,7 @@ def on_steps(v: Array, step: Array, low: float, high: float, count: int) -> Arra
         step: of v's rank, one per block.
         count: N, of `lsq`.
     """
-    share = 1 / np.sqrt(builtins.max(count, 1) * high)
+    share = 1 / np.sqrt(builtins.max(count, 1) * builtins.max(-low, high))
     # Its value, and a share of its derivative; one that training has made too small finds its way back.
     still = stop_gradient(max(step, like(step, TINY)))
     moved = mul(sub(step, stop_gradient(step)), like(step, share))

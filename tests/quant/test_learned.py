@@ -36,6 +36,27 @@ def test_derivatives_are_the_paper_s():
     np.testing.assert_allclose(ds, (by_step * ct).sum() / np.sqrt(count * high), rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.parametrize("least", [-1.0, 0.0])
+def test_values_that_are_never_above_0(least: float):
+    """A grid that ends at 0, as that of log_softmax does, has no q_p."""
+    f = lambda p, x: jnp.minimum(x @ p["w"], 0.0)
+    p, x = {"w": jnp.array([[1.0, -1.0], [0.5, 2.0]])}, jnp.array([[-2.0, least]])
+    learned = nx.quant.lsq(f, calibrate=[(p, x)])
+    assert {grid.limits[1] - grid.zero_point for grid in learned.grids.values()} == {0}
+    value, g = nx.value_and_grad(lambda steps, p: learned(steps, p, x).sum(), argnums=(0, 1))(learned.initial, p)
+    assert all(np.isfinite(np.asarray(v)).all() for v in (value, *nx.tree.leaves(g)))
+    np.testing.assert_allclose(value, f(p, x).sum(), rtol=0.02)
+
+
+def test_a_branch_that_no_batch_takes_stays_in_float():
+    f = lambda p, x: lax.cond(x.sum() > 0, lambda x: jnp.tanh(x @ p["w"]), lambda x: x @ p["v"], x) @ p["w"]
+    p, x = {"w": normal(3, 3), "v": normal(3, 3)}, abs(normal(2, 3))
+    with pytest.warns(UserWarning, match="no batch of calibration takes cond_0/0"):
+        learned = nx.quant.lsq(f, calibrate=[(p, x)])
+    q = learned.quantized(learned.initial, p, x)
+    assert abs(q(p, x) - f(p, x)).max() < 0.1
+
+
 def net(p: Any, x: Any) -> Any:
     y = lax.conv_general_dilated(x, p["c"], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
     y = nn.relu(y * p["s"] + p["b"])
@@ -154,3 +175,17 @@ def test_errors():
         nx.quant.lsq(net, calibrate=[])
     with pytest.raises(ParameterError, match="nothing"):
         nx.quant.lsq(lambda p, x: x @ p["w"], "fp8", calibrate=[({"w": normal(4, 4)}, normal(2, 4))])
+
+
+def test_steps_of_another_form_are_refused():
+    f = lambda p, x: x @ p["w"]
+    p, x = {"w": normal(3, 3)}, normal(2, 3)
+    learned = nx.quant.lsq(f, calibrate=[(p, x)])
+    wrong = [p, x, {}, learned.initial["activations"], learned.initial | {"weights": {}}]
+    wrong.append(nx.tree.map(lambda s: np.ones(3), learned.initial))
+    for steps in wrong:
+        for call in (learned, learned.quantized):
+            with pytest.raises(ParameterError, match=r"lsq: the steps of (.|\n)*learned\.initial"):
+                call(steps, p, x)
+    with pytest.raises(ParameterError, match="lsq: the steps"):
+        learned(p, x)
