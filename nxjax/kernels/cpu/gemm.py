@@ -195,7 +195,12 @@ class Gemm(Kernel):
         if not self.packed:
             return 0
         t = self.tile
-        return t.rows * self._row_gap if self.layout != "columns" else self.most * self._lines * t.unit
+        return self.most * self._lines * t.unit if self._by_columns else t.rows * self._row_gap
+
+    @property
+    def _by_columns(self) -> bool:
+        """Whether a panel in scratch lies column by column."""
+        return self.layout == "columns" and self.tile.group == 1
 
     @property
     def _row_gap(self) -> int:
@@ -430,7 +435,7 @@ class _Writer:
 
             return pointers, at, t.unit
         elements = least(f, self.depth - depth, count if t.group == 1 else count * t.group)
-        if k.layout == "columns" and t.group == 1:
+        if k._by_columns:  # pyright: ignore[reportPrivateUsage]
             self.copy_columns(base, elements)
             gap = k._lines * t.unit  # pyright: ignore[reportPrivateUsage]
             return [self.panel], lambda p, i: f.at(p[0], i * t.unit), gap

@@ -191,6 +191,15 @@ def test_panels_that_items_make_give_the_same_bits(name, dtype, out, shape, layo
         assert found.tobytes() == apart.tobytes()
 
 
+@pytest.mark.parametrize("name", ISAS)
+def test_units_of_bytes_whose_depths_lie_apart_have_room(name):
+    """A tile of eight rows, over a whole block of depth."""
+    rng = np.random.default_rng(8)
+    for n in (4, 8, 16):
+        x, y = array(rng, (8, 1536), "int8", "columns"), array(rng, (1536, n), "int8", "rows")
+        check(x, y, "int32", name)
+
+
 def test_code_is_shared():
     """Sizes are no part of the machine code, but for how rows and columns end."""
     rng = np.random.default_rng(5)
