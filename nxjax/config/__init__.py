@@ -125,7 +125,8 @@ class Config(Declared):
             device.
         disable_jit: `jit` calls the function eagerly.
         fast_calls: False turns off every shortcut: all calls take the general path and give the same bits.
-        cpu_isa: the instruction set of the CPU compiler: avx512, avx2, neon, portable; empty: the best available.
+        cpu_isa: the instruction set of the CPU compiler: avx512-amx, avx512, avx2, neon, portable; empty: the best
+            available.
         compile_first: the CPU executor compiles a program before its first run. Otherwise it may wait for the second
             run, if NumPy gives the same numbers sooner.
         guard: "end", "begin", "poison": protected pages next to memory of the CPU executor; empty: none. See "Guard

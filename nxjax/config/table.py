@@ -137,7 +137,7 @@ _COUNTS: Final = {
 # Those that are a name, or names; what there is of that name shows when it is needed.
 _TEXTS: Final = ("executor", "ipu_model", "platforms")
 # Instruction sets of all processors; which of them run here is known by who asks the processor.
-ISAS: Final = ("avx512", "avx512-base", "avx2", "neon", "portable")
+ISAS: Final = ("avx512-amx", "avx512", "avx512-base", "avx2", "neon", "portable")
 # Every setting that has a meaning here.
 NAMES: Final = (*OWN, *OF_THE_PROCESS, *JAX)
 # What decides what a call of a jitted function means, besides its arguments, the axes in scope and the mesh.

@@ -36,7 +36,7 @@ from nxjax.testing.writer import MEDIUM
 _SETTINGS: Final[tuple[tuple[str, tuple[Any, ...], float], ...]] = (
     ("compile_first", (True,), 0.4),
     ("num_threads", (1, 2, 3, 4, 5, 6, 7), 0.3),
-    ("cpu_isa", ("avx512", "avx512-base", "avx2", "neon", "portable"), 0.25),
+    ("cpu_isa", ("avx512-amx", "avx512", "avx512-base", "avx2", "neon", "portable"), 0.25),
     ("check", (True,), 0.2),
     ("cpu_pool_bytes", (0, 4096), 0.05),
     ("fast_calls", (False,), 0.2),

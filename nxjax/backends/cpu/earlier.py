@@ -11,7 +11,7 @@ import ctypes
 import importlib.util
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -19,6 +19,7 @@ from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, room
 from nxjax.config import config
+from nxjax.kernels.cpu.permission import has_tiles
 
 # Rooms whose code makes programs what they are.
 _ROOMS: Final = ("backends/cpu", "kernels", "lower", "ops", "trace", "transforms")
@@ -45,7 +46,12 @@ def _good_for() -> str | None:
     if not lines:
         return None
     parts = [f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files]
-    return cache.key_of(sys.version, *sorted(lines), *parts)
+    return cache.key_of(sys.version, *sorted(lines), *parts, str(_has_tiles(lines)))
+
+
+def _has_tiles(lines: Iterable[str]) -> bool:
+    """Whether code may use the matrix unit: the system has to be asked before any runs."""
+    return any("amx_tile" in line for line in lines) and has_tiles()
 
 
 def _sources() -> list[tuple[str, os.stat_result]]:

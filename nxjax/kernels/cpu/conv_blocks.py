@@ -76,7 +76,7 @@ def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Val
     if kind != "pairs":
         return acc + x * w
     lanes = int(acc.type[1:].split(" ")[0])
-    if isa.vnni and isa.name == "avx512":
+    if isa.vnni and isa.bits == 512:
         return f.intrinsic("x86.avx512.vpdpwssd.512", acc.type, acc, x, w)
     halves = vector("i16", 2 * lanes)
     name = {512: "x86.avx512.pmaddw.d.512", 256: "x86.avx2.pmadd.wd", 128: "x86.sse2.pmadd.wd"}[isa.bits]

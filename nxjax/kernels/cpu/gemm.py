@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Final, Literal, final
 
 import numpy as np
 
-from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu import convert, matrix_unit
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
-from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate
-from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
+from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate, turned, zipped
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from nxjax.kernels.cpu.pack import Right
 
 Layout = Literal["rows", "columns", "strided"]
+# Where a panel of the right operand begins and its step along the depth; where the sums' starts are.
+_Panel = tuple[tuple[Value, Value | int], Value | None]
 # Bytes of depth between panels' rows in scratch beyond the depth itself: a cache line, so that rows take turns.
 _GAP: Final = 64
 
@@ -81,18 +83,21 @@ class GemmProblem:
     right_column: int = 0
 
 
-def packed_dtype(tile: GemmTile) -> DType:
-    """What elements are in panels."""
+def packed_dtype(tile: GemmTile, left: bool = False) -> DType:
+    """What elements are in panels of the right operand, or the left one."""
     if tile.mode == "pairs":
         return dtypes.int16
+    if tile.mode == "tile_bf16":
+        return dtypes.bfloat16
     if tile.group == 4:
-        return dtypes.int8
+        unsigned = ("tile_us", "tile_uu") if left else ("tile_su", "tile_uu")
+        return dtypes.uint8 if tile.mode in unsigned else dtypes.int8
     return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[tile.scalar]
 
 
 def sum_dtype(tile: GemmTile) -> DType:
     """What sums are."""
-    return dtypes.int32 if tile.group > 1 else packed_dtype(tile)
+    return {"float": dtypes.float32, "double": dtypes.float64, "i32": dtypes.int32, "i64": dtypes.int64}[tile.scalar]
 
 
 def least(f: Function, x: Value, y: Value) -> Value:
@@ -100,14 +105,18 @@ def least(f: Function, x: Value, y: Value) -> Value:
     return f.select(x.lt(y), x, y)
 
 
-def to_panel(f: Function, isa: Isa, tile: GemmTile, x: Value, dtype: DType, left: bool) -> Value:
-    """Elements of an operand as panels hold them.
+def to_panel(f: Function, isa: Isa, tile: GemmTile, at: Value, dtype: DType, lanes: int, left: bool) -> Value:
+    """``lanes`` elements of an operand that lie at ``at``, as panels hold them.
 
     For ``quads`` the left one is moved up by 128, which flips the top bit of a byte.
     """
+    inside = packed_dtype(tile, left)
+    if tile.mode != "quads" and dtype == inside:
+        return f.load(convert.memory_type(dtype, lanes), at)
+    x = convert.load(f, isa, dtype, at, lanes)
     if tile.mode == "quads":
         return x ^ -128 if left else x
-    return convert.convert(f, isa, x, dtype, packed_dtype(tile))
+    return convert.convert(f, isa, x, dtype, inside)
 
 
 @final
@@ -148,7 +157,7 @@ class Gemm(Kernel):
     @property
     def units(self) -> int:
         """Units of depth."""
-        return -(-self.problem.depth // self.tile.group)
+        return self.tile.units(self.problem.depth)
 
     @property
     def turns(self) -> int:
@@ -215,7 +224,7 @@ class Gemm(Kernel):
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         t, b = self.tile, self.blocks
         tiles = 1
-        if self.is_cut and (self.ends or self.tail[1]):
+        if self.is_cut and (self.ends or self.tail[1] or t.is_matrix):
             tiles = -(-b.rows // t.rows) * -(-b.columns // t.columns)
         mine = 0 if self.own is None else b.columns * (b.depth + t.starts) * t.unit
         return -(-self._panel // 64) * 64 + -(-mine // 64) * 64 + tiles * t.rows * t.columns * t.unit
@@ -294,7 +303,11 @@ class Gemm(Kernel):
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
+        if self.tile.is_matrix:
+            matrix_unit.begin(f, self.tile.rows)
         _Writer(self, f, isa, words, scratch).items(lo, hi)
+        if self.tile.is_matrix:
+            matrix_unit.end(f)
         f.ret()
 
 
@@ -336,8 +349,7 @@ class _Writer:
         self.panel = scratch
         self.mine = f.at(scratch, -(-kernel._panel // 64) * 64)  # pyright: ignore[reportPrivateUsage]
         self.sums = self.mine
-        group = self.tile.group
-        self.units = self.depth if group == 1 else (self.depth + (group - 1)).sdiv(group)
+        self.units = self.tile.emit_units(self.depth)
         # A panel's bytes per unit of depth, and how many panels there are.
         self.line = self.tile.columns * self.tile.unit
         if kernel.own is not None:
@@ -379,23 +391,60 @@ class _Writer:
             # The last tile begins where it ends with the last row; `skip` of its rows are there already.
             i = least(f, rows.index, self.rows - t.rows)
             skip = rows.index - i
-            left = self.left_panel(i, start, count)
+            compute = self.sums_of(i, start, count)
             number = (rows.index - i0).sdiv(t.rows) * width
             with f.loop(j0, whole, t.columns) as columns:
                 j = columns.index
-                right, starts = self.right_panel(j, turn, count)
-                sums = accumulate(f, self.isa, t, count, *left, *right, t.vectors, None, starts)
                 place = _Place(i, skip, j, None, first, last, number + (j - j0).sdiv(t.columns))
-                self.store(sums, place)
+                compute(self.right_panel(j, turn, count), t.vectors, None, place)
             vectors, ragged = self.k.tail
             if vectors:
                 with f.if_(whole.lt(j1)):
                     rest = self.columns - whole - (vectors - 1) * self.lanes
                     mask = f.lanes_below(rest, self.lanes) if ragged else None
-                    right, starts = self.right_panel(whole, turn, count)
                     reading = mask if self.k.right is not None else None
-                    sums = accumulate(f, self.isa, t, count, *left, *right, vectors, reading, starts)
-                    self.store(sums, _Place(i, skip, whole, mask, first, last, number + width - 1))
+                    place = _Place(i, skip, whole, mask, first, last, number + width - 1)
+                    compute(self.right_panel(whole, turn, count), vectors, reading, place)
+
+    def sums_of(self, i: Value, start: Value, count: Value) -> Callable[[_Panel, int, Value | None, _Place], None]:
+        """What computes and stores a tile of rows ``i`` on, for a panel of the right operand and so many vectors."""
+        f, t = self.f, self.tile
+        if t.is_matrix:
+            rows = self.left_rows(i, start, count)
+            return lambda right, vectors, _, place: self.in_registers(rows, right, count, vectors, place)
+        left = self.left_panel(i, start, count)
+
+        def compute(right: _Panel, vectors: int, reading: Value | None, place: _Place) -> None:
+            sums = accumulate(f, self.isa, t, count, *left, *right[0], vectors, reading, right[1])
+            self.store(sums, place)
+
+        return compute
+
+    def left_rows(self, i: Value, start: Value, count: Value) -> tuple[Value, Value]:
+        """Where a panel of the left operand begins for the matrix unit, and bytes from row to row."""
+        f, k = self.f, self.k
+        depth = start * self.tile.group
+        base = f.at(f.at(self.left, i * self.left_row), depth * self.left_depth)
+        if not k.packed:
+            return base, self.left_row
+        self.copy_rows(base, least(f, self.depth - depth, count * self.tile.group))
+        return self.panel, f.constant("i64", k._row_gap)  # pyright: ignore[reportPrivateUsage]
+
+    def in_registers(self, left: tuple[Value, Value], right: _Panel, count: Value, vectors: int, p: _Place) -> None:
+        """A tile by the matrix unit: its sums to where they belong, or by way of scratch."""
+        f, k, t = self.f, self.k, self.tile
+        base, line = right[0]
+        assert isinstance(line, int)
+        sums = f.at(self.sums, p.number, t.rows * self.line) if k.is_cut else self.sums
+        where, gap, later = sums, f.constant("i64", self.line), None
+        if not k.ends and p.mask is None:
+            later = p.skip.gt(0)
+            corner = f.at(f.at(self.others[0], p.i * self.other_rows[0]), p.j, t.unit)
+            where, gap = f.select(later, sums, corner), f.select(later, gap, self.other_rows[0])
+        first = p.first if k.is_cut else None
+        matrix_unit.accumulate(f, t.mode, t.rows, count, left, (base, line), vectors, (where, gap), first)
+        with nullcontext() if later is None else f.if_(later), f.if_(p.last) if k.is_cut else nullcontext():
+            self.finish(sums, p)
 
     # --- operands ---
 
@@ -446,23 +495,44 @@ class _Writer:
     def copy_rows(self, base: Value, count: Value) -> None:
         """A panel into scratch, row by row; rows end with zeros up to a whole unit."""
         f, k, t = self.f, self.k, self.tile
-        size, wide = packed_dtype(t).itemsize, self.isa.lanes(packed_dtype(t).itemsize)
+        size = packed_dtype(t).itemsize
+        wide = self.isa.lanes(size)
         gap = k._row_gap  # pyright: ignore[reportPrivateUsage]
+        turns = t.is_matrix and k.layout == "columns"
+        whole = count & -wide if k.layout == "rows" else count & (-4 * t.group) if turns else f.value(0, "i64")
+        if turns:
+            self.copy_turned(base, whole)
         with f.loop(0, t.rows) as row:
             source, target = f.at(base, row.index * self.left_row), f.at(self.panel, row.index * gap)
-            whole = count & -wide if k.layout == "rows" else f.value(0, "i64")
             if k.layout == "rows":
                 with f.loop(0, whole, wide) as loop:
-                    x = convert.load(f, self.isa, k.left, f.at(source, loop.index, k.left.itemsize), wide)
-                    x = to_panel(f, self.isa, t, x, k.left, True)
+                    x = to_panel(f, self.isa, t, f.at(source, loop.index, k.left.itemsize), k.left, wide, True)
                     f.store(x, f.at(target, loop.index, size), size)
             with f.loop(whole, count) as loop:
-                x = convert.load(f, self.isa, k.left, f.at(source, loop.index * self.left_depth))
-                f.store(to_panel(f, self.isa, t, x, k.left, True), f.at(target, loop.index, size), size)
-            if t.group > 1:
-                end = (count + (t.group - 1)) & -t.group
+                x = to_panel(f, self.isa, t, f.at(source, loop.index * self.left_depth), k.left, 0, True)
+                f.store(x, f.at(target, loop.index, size), size)
+            if t.multiple > 1:
+                end = (count + (t.multiple - 1)) & -t.multiple
                 with f.loop(count, end) as loop:
                     f.store(f.constant(f"i{8 * size}", 0), f.at(target, loop.index, size), size)
+
+    def copy_turned(self, base: Value, count: Value) -> None:
+        """``count`` elements of depth, each of which lies side by side for all rows, to rows in scratch."""
+        f, k, t = self.f, self.k, self.tile
+        gap, lanes = k._row_gap, t.lanes  # pyright: ignore[reportPrivateUsage]
+        with f.loop(0, count, 4 * t.group) as loop:
+            for start in sorted({0, t.rows - lanes}):
+                units: list[Value] = []
+                for u in range(0, 4 * t.group, t.group):
+                    lines = [f.at(base, (loop.index + (u + g)) * self.left_depth) for g in range(t.group)]
+                    at = [f.at(x, start * k.left.itemsize) for x in lines]
+                    parts = [to_panel(f, self.isa, t, x, k.left, lanes, True) for x in at]
+                    units.append(zipped(f, parts).bitcast(vector("i32", lanes)))
+                target = f.at(self.panel, loop.index, t.unit // t.group)
+                for r, x in enumerate(turned(f, units, 4)):
+                    for row in range(r, lanes, 4):
+                        four = f.shuffle(x, None, range(row - r, row - r + 4))
+                        f.store(four, f.at(target, (start + row) * gap), t.unit)
 
     def copy_columns(self, base: Value, count: Value) -> None:
         """A panel into scratch, column by column."""
@@ -473,11 +543,11 @@ class _Writer:
             at = 0
             while at < t.rows:
                 lanes = min(1 << (t.rows - at).bit_length() - 1, self.lanes)
-                x = convert.load(f, self.isa, k.left, f.at(source, at * k.left.itemsize), lanes)
-                f.store(to_panel(f, self.isa, t, x, k.left, True), f.at(target, at * t.unit), t.unit)
+                x = to_panel(f, self.isa, t, f.at(source, at * k.left.itemsize), k.left, lanes, True)
+                f.store(x, f.at(target, at * t.unit), t.unit)
                 at += lanes
 
-    def right_panel(self, j: Value, turn: Value, count: Value) -> tuple[tuple[Value, Value | int], Value | None]:
+    def right_panel(self, j: Value, turn: Value, count: Value) -> _Panel:
         """Where the panel of columns from ``j`` on begins, its step along the depth, and where the sums' starts are."""
         f, t = self.f, self.tile
         start = turn * self.block_depth

@@ -16,11 +16,15 @@ from nxjax.kernels.cpu.epilogue import Epilogue
 from nxjax.kernels.cpu.gemm import BatchAxis, Blocks, Gemm, GemmProblem, Layout, mode_of, packed_dtype
 from nxjax.kernels.cpu.gemm_tile import GROUP, GemmTile, Mode, of_bytes
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.matrix_unit import SIDE, STEPS
 from nxjax.kernels.cpu.pack import Right
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 OWN_ROWS = 512  # rows of such an item, at most
+# Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
+_UNIT_LEAST = 1 << 15
+_UNIT_DEPTH = 256  # units of a block of depth: 32 rows of the left operand stay in the first cache
 
 
 @final
@@ -61,6 +65,10 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Gemm
     Wide tiles need few loads per product; they are as high as registers allow, but no higher than the ways of the first
     cache, so that rows may be any distance apart. Of the heights that do, the one that wastes the fewest rows.
     """
+    if mode in STEPS:
+        least = lambda h: (-(-rows // h) * (h + 4), -h)
+        height = rows if rows <= SIDE else min(range(SIDE, 2 * SIDE + 1, 4), key=least)
+        return GemmTile(mode, scalar, min(height, rows), min(2, -(-columns // SIDE)), SIDE)
     lanes = isa.lanes(8 if scalar in ("double", "i64") else 4)
     fused = (mode == "fma" and isa.fma) or GROUP[mode] == 4 or (mode == "pairs" and isa.bits == 512 and isa.vnni)
     # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
@@ -79,8 +87,8 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     ``own``: items make panels themselves. They are high, since each column is packed once for all of an item's rows,
     and narrow, so that threads need little memory.
     """
-    turns = max(1, -(-units // knobs.GEMM_DEPTH()))
-    depth = max(1, -(-units // turns))
+    turns = max(1, -(-units // deepest(tile)))
+    depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
     wide = min(panels, max(1, (knobs.GEMM_OWN() if own else knobs.GEMM_SECOND()) // (depth * tile.unit * tile.columns)))
     high = min(tall, max(1, (OWN_ROWS if own else knobs.GEMM_ROWS()) // tile.rows))
@@ -91,6 +99,27 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
     return Blocks(high * tile.rows, wide * tile.columns, depth)
+
+
+def deepest(tile: GemmTile) -> int:
+    """Units of a block of depth, at most."""
+    return max(tile.deep, min(knobs.GEMM_DEPTH(), _UNIT_DEPTH) & -tile.deep) if tile.is_matrix else knobs.GEMM_DEPTH()
+
+
+def _in_tiles(isa: Isa, mode: Mode, left: DType, right: DType, work: Sequence[int]) -> Mode:
+    """The mode of the matrix unit for products that would be made in ``mode``, if there is one and it pays.
+
+    ``work``: rows, columns, depth, and how many products.
+    """
+    if not isa.tiles or min(work[:2]) < SIDE or math.prod(work) < _UNIT_LEAST:
+        return mode
+    if mode in ("pairs", "quads") and max(map(dtypes.bit_width, (left, right))) <= 8:
+        signs = tuple(d in dtypes.SIGNED for d in (left, right))
+        modes: dict[tuple[bool, ...], Mode] = {
+            (True, True): "tile_ss", (True, False): "tile_su", (False, True): "tile_us", (False, False): "tile_uu"
+        }  # fmt: skip
+        return modes[signs]
+    return "tile_bf16" if left == right == dtypes.bfloat16 else mode
 
 
 def plan(
@@ -114,10 +143,13 @@ def plan(
     differences of bytes.
     """
     mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, of_bytes(isa))
+    if scalar in ("i32", "float"):
+        work = (rows, columns, depth, math.prod(a.size for a in batch))
+        mode = _in_tiles(isa, mode, left.dtype, right.dtype, work)
     if narrow and left.dtype == right.dtype == dtypes.int16:
         mode, scalar = "pairs", "i32"
     tile = tile_for(isa, mode, scalar, rows, columns)
-    units = -(-depth // GROUP[mode])
+    units = tile.units(depth)
     blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))
     inside = packed_dtype(tile)
     as_is = mode in ("fma", "mul")
@@ -132,8 +164,13 @@ def plan(
     )
     # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for
     # the third panel.
-    close = left.layout == "columns" and left.depth % 1024 == 0 and columns > 2 * tile.columns
-    packed = close or not (as_is and left.dtype == inside and left.layout != "strided")
+    apart = left.free if tile.is_matrix else left.depth
+    close = (left.layout == "columns" or tile.is_matrix) and apart % 1024 == 0 and columns > 2 * tile.columns
+    if tile.is_matrix:
+        lies = left.layout == "rows" and left.dtype == packed_dtype(tile, True) and depth % tile.multiple == 0
+    else:
+        lies = as_is and left.dtype == inside and left.layout != "strided"
+    packed = close or not lies
     pack: Right | None = None
     axes = tuple(batch)
     if not direct:
@@ -152,7 +189,7 @@ def plan(
     steps = (0, 0) if pack is not None else (right.depth, right.free)
     problem = GemmProblem(rows, columns, depth, left.free, left.depth, steps[0], tuple(others), axes, steps[1])
     inner = right.dtype if direct else None
-    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, knobs.GEMM_DEPTH(), own)
+    gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, deepest(tile), own)
     return GemmPlan(pack, gemm)
 
 

@@ -11,6 +11,8 @@ mul      an i32 or i64       of that type        a product and a sum, both wrapp
 pairs    two i16             i32                 two products, exact, and their sum
 quads    four i8             i32                 four products, exact, and their sum
 dots     four i8             i32                 the same
+tile_..  four i8             i32                 16 of those, by the matrix unit (`matrix_unit`); signed, unsigned
+         two bfloat16        float               16 of those, by the matrix unit
 =======  ==================  ==================  ==========================================================
 
 No sum saturates. ``pairs`` are bytes that were widened to 16 bits. ``quads`` need the processor's dot product of bytes
@@ -26,11 +28,17 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from nxjax.kernels.cpu.intrinsics import needed
-from nxjax.kernels.cpu.ir import Function, Value, bits_of, vector
+from nxjax.kernels.cpu.ir import Function, Value, bits_of, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.matrix_unit import SIDE
 
-Mode = Literal["fma", "mul", "pairs", "quads", "dots"]
-GROUP: Final[dict[Mode, int]] = {"fma": 1, "mul": 1, "pairs": 2, "quads": 4, "dots": 4}
+Mode = Literal[
+    "fma", "mul", "pairs", "quads", "dots", "tile_ss", "tile_su", "tile_us", "tile_uu", "tile_bf16"
+]  # fmt: skip
+GROUP: Final[dict[Mode, int]] = {
+    "fma": 1, "mul": 1, "pairs": 2, "quads": 4, "dots": 4,
+    "tile_ss": 4, "tile_su": 4, "tile_us": 4, "tile_uu": 4, "tile_bf16": 2,
+}  # fmt: skip
 
 
 @final
@@ -63,6 +71,32 @@ class GemmTile:
     def unit(self) -> int:
         """Bytes of a unit, and of a sum."""
         return bits_of(self.scalar) // 8
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the matrix unit has its sums."""
+        return self.mode.startswith("tile_")
+
+    @property
+    def deep(self) -> int:
+        """Units along the depth that a step takes at once: of so many, panels are made, ending with zeros."""
+        return SIDE if self.is_matrix else 1
+
+    @property
+    def multiple(self) -> int:
+        """Elements along the depth that a step takes at once."""
+        return self.group * self.deep
+
+    def units(self, depth: int) -> int:
+        """Units of panels of this depth."""
+        return -(-depth // self.multiple) * self.deep
+
+    def emit_units(self, depth: Value) -> Value:
+        """`units` of a number that is known when the code runs."""
+        if self.multiple == 1:
+            return depth
+        blocks = (depth + (self.multiple - 1)).sdiv(self.multiple)
+        return blocks if self.deep == 1 else blocks * self.deep
 
     @property
     def starts(self) -> int:
@@ -152,3 +186,34 @@ def accumulate(
                 sums[i * vectors + v] = step(f, isa, tile, sums[i * vectors + v], x, ys[v])
         loop.next(*sums, *(f.at(p, left_step) for p in pointers), f.at(line, right_step))
     return [list(loop.results[i * vectors : (i + 1) * vectors]) for i in range(tile.rows)]
+
+
+def zipped(f: Function, parts: list[Value]) -> Value:
+    """Lanes of 2^n vectors in turns."""
+    while len(parts) > 1:
+        half = len(parts) // 2
+        parts = [_in_turns(f, x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
+    return parts[0]
+
+
+def _in_turns(f: Function, x: Value, y: Value) -> Value:
+    n = 2 * lanes_of(x.type)
+    return f.shuffle(x, y, [i // 2 + (i % 2) * (n // 2) for i in range(n)])
+
+
+def turned(f: Function, rows: list[Value], side: int) -> list[Value]:
+    """``side`` vectors, the squares of ``side`` lanes in them transposed (``side`` is 2 or 4)."""
+    lanes = lanes_of(rows[0].type)
+    if side == 1:
+        return rows
+
+    def pick(x: Value, y: Value, order: Sequence[int]) -> Value:
+        # `order` counts lanes of one square of x, then of y.
+        mask = [p + (o if o < side else lanes + o - side) for p in range(0, lanes, side) for o in order]
+        return f.shuffle(x, y, mask)
+
+    if side == 2:
+        return [pick(rows[0], rows[1], (0, 2)), pick(rows[0], rows[1], (1, 3))]
+    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
+    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
+    return [pick(x, y, order) for x, y in (low, high) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]

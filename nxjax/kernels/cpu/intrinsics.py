@@ -76,6 +76,12 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     "x86.avx512.vpdpbusd.512": ("", "<16 x i32>", "<16 x i32>, <16 x i32>, <16 x i32>"),
     "x86.avx512.mask.scalef.ps.512": ("", "<16 x float>", "<16 x float>, <16 x float>, <16 x float>, i16, i32"),
     "x86.avx512.mask.scalef.pd.512": ("", "<8 x double>", "<8 x double>, <8 x double>, <8 x double>, i8, i32"),
+    "x86.ldtilecfg": ("", "void", "ptr"),
+    "x86.tilerelease": ("", "void", ""),
+    "x86.tilezero": ("", "void", "i8"),
+    **dict.fromkeys(("x86.tileloadd64", "x86.tilestored64"), ("", "void", "i8, ptr, i64")),
+    **dict.fromkeys(("x86.tdpbssd", "x86.tdpbsud", "x86.tdpbusd", "x86.tdpbuud"), ("", "void", "i8, i8, i8")),
+    "x86.tdpbf16ps": ("", "void", "i8, i8, i8"),
 }
 # The processor's features that an intrinsic is an instruction of: LLVM ends the process where one is missing.
 _NEEDS: Final = {
@@ -87,6 +93,10 @@ _NEEDS: Final = {
     "x86.avx512.vpdpbusd.512": "avx512vnni",
     "x86.avx512.mask.scalef.ps.512": "avx512f",
     "x86.avx512.mask.scalef.pd.512": "avx512f",
+    **dict.fromkeys(("x86.ldtilecfg", "x86.tilerelease", "x86.tilezero"), "amx-tile"),
+    **dict.fromkeys(("x86.tileloadd64", "x86.tilestored64"), "amx-tile"),
+    **dict.fromkeys(("x86.tdpbssd", "x86.tdpbsud", "x86.tdpbusd", "x86.tdpbuud"), "amx-int8"),
+    "x86.tdpbf16ps": "amx-bf16",
 }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final, final
 
 from nxjax.config import config
 from nxjax.errors import ParameterError
+from nxjax.kernels.cpu import permission
 from nxjax.kernels.cpu.llvm_thread import apart
 
 
@@ -18,7 +19,7 @@ class Isa:
     """An instruction set that kernels are emitted for.
 
     Attributes:
-        name: ``avx512``, ``avx2``, ``neon`` or ``portable``.
+        name: ``avx512-amx``, ``avx512``, ``avx2``, ``neon`` or ``portable``.
         bits: width of the vectors that kernels use.
         registers: how many vector registers there are.
         fma: fused multiply-add exists; otherwise ``f.fma`` rounds twice.
@@ -28,6 +29,7 @@ class Isa:
         f16c: float16 converts to float32 and back by an instruction.
         cpu, features: what LLVM is told.
         reproducible: a description that all processors share, see `shared`.
+        tiles: a matrix unit multiplies tiles of bytes, and of bfloat16 (AMX).
     """
 
     name: str
@@ -41,6 +43,7 @@ class Isa:
     cpu: str
     features: str
     reproducible: bool = False
+    tiles: bool = False
 
     def lanes(self, itemsize: int) -> int:
         """Elements of ``itemsize`` bytes in a vector."""
@@ -59,6 +62,7 @@ class Isa:
 
 _AVX2: Final = ("avx2", "fma", "f16c", "bmi2")
 _AVX512: Final = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+_AMX: Final = ("amx-tile", "amx-int8", "amx-bf16")
 # Linux' word of an ARM's abilities, and the bits in it of features, by LLVM's names.
 _AT_HWCAP: Final = 16
 _HWCAP: Final = {"dotprod": 20}
@@ -87,7 +91,14 @@ def _from_linux(triple: str) -> dict[str, bool]:
 
 
 def possible() -> tuple[str, ...]:
-    """The instruction sets that run here, best first."""
+    """The instruction sets that run here, best first; asks the system for the matrix unit, if there is one."""
+    _, has, _ = host()
+    found = _without_asking()
+    tiles = "avx512" in found and all(has.get(n) for n in _AMX) and permission.has_tiles()
+    return ("avx512-amx", *found) if tiles else found
+
+
+def _without_asking() -> tuple[str, ...]:
     _, has, triple = host()
     if triple.startswith(("aarch64", "arm64")):
         return ("neon", "portable")
@@ -103,12 +114,15 @@ def possible() -> tuple[str, ...]:
 
 @lru_cache(None)
 def named(name: str) -> Isa:
-    """The instruction set called ``name``, as this processor has it; ``avx512-base`` leaves out VNNI and bf16.
+    """The instruction set called ``name``, as this processor has it.
+
+    ``avx512-base`` leaves out VNNI and bf16; only ``avx512-amx`` has the matrix unit.
 
     Raises:
         ParameterError: there is none of that name, or it does not run here.
     """
-    if name.removesuffix("-base" if name == "avx512-base" else "") not in possible():
+    known = possible() if name == "avx512-amx" else _without_asking()
+    if name.removesuffix("-base" if name == "avx512-base" else "") not in known:
         raise ParameterError(
             f"config: no instruction set {name!r} here",
             got=repr(name),
@@ -116,14 +130,15 @@ def named(name: str) -> Isa:
             fix="leave NXJAX_CPU_ISA empty for the best one",
         )
     cpu, has, triple = host()
-    everything = ",".join(("+" if on else "-") + n for n, on in sorted(has.items()))
+    everything = ",".join(("+" if on and not n.startswith("amx-") else "-") + n for n, on in sorted(has.items()))
     if name == "avx512-base":
         off = "".join(f",-{n}" for n in sorted(has) if n in ("avx512vnni", "avxvnni", "avx512bf16"))
         return Isa(name, 512, 32, True, False, False, False, True, cpu, f"{everything},-prefer-256-bit{off}")
-    if name == "avx512":
-        vnni, bf16 = bool(has.get("avx512vnni")), bool(has.get("avx512bf16"))
+    if name in ("avx512", "avx512-amx"):
+        vnni, bf16, tiles = bool(has.get("avx512vnni")), bool(has.get("avx512bf16")), name == "avx512-amx"
+        on = "".join(f",+{n}" for n in _AMX) if tiles else ""
         # 512-bit vectors are asked for by type; LLVM would cut them in two otherwise.
-        return Isa(name, 512, 32, True, vnni, False, bf16, True, cpu, everything + ",-prefer-256-bit")
+        return Isa(name, 512, 32, True, vnni, False, bf16, True, cpu, f"{everything},-prefer-256-bit{on}", tiles=tiles)
     if name == "avx2":
         off = ",".join(f"-{n}" for n in sorted(has) if n.startswith("avx512") or n == "evex512")
         return Isa(name, 256, 16, True, bool(has.get("avxvnni")), False, False, True, cpu, f"{everything},{off}")

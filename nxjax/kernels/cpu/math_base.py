@@ -138,7 +138,7 @@ def scaled(f: Function, isa: Isa, y: Value, n: Value) -> Value:
     """``y * 2^n`` for ``n`` an integer held as a float, anywhere in the range of exponents; rounded once."""
     lanes, single = lanes_of(y.type), is_single(y)
     step = 16 if single else 8
-    if isa.name == "avx512" and lanes and lanes % step == 0:
+    if isa.bits == 512 and isa.has("avx512f") and lanes and lanes % step == 0:
         parts: list[Value] = []
         for start in range(0, lanes, step):
             a, b = (v if lanes == step else f.shuffle(v, None, range(start, start + step)) for v in (y, n))

@@ -189,7 +189,7 @@ class Move(Kernel):
             f.ret()
             return
         source, target = self.places(f, words)
-        streams = self._streams and isa.name in ("avx512", "avx2")
+        streams = self._streams and isa.x86 and isa.has("avx2")
         writer = MoveEmitter(f, isa, self.element, streams, scratch)
         with f.loop(lo, hi) as item:
             rest, s, t = item.index, source, target

@@ -3,8 +3,8 @@
     [batch][block of depth][panel of columns][unit of depth][column of the panel][element of the unit]
 
 For tiles of ``quads`` the numbers with which sums start follow the last unit, one for each column. A panel that is not
-full ends with columns that are never looked at; a unit that is not full ends with zeros. Elements are converted to what
-the tile multiplies. Knows no product.
+full ends with columns that are never looked at; a unit that is not full ends with zeros, and so does the last block of
+what the matrix unit takes 16 units at once of. Elements are converted to what the tile multiplies. Knows no product.
 """
 
 from __future__ import annotations
@@ -16,10 +16,9 @@ from typing import final
 
 import numpy as np
 
-from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, OutputEffect, Touches, dense, integer, pointer
 from nxjax.kernels.cpu.gemm import Layout, least, packed_dtype, to_panel
-from nxjax.kernels.cpu.gemm_tile import GemmTile, step
+from nxjax.kernels.cpu.gemm_tile import GemmTile, step, turned, zipped
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
@@ -57,7 +56,7 @@ class Right(Kernel):
 
     @property
     def units(self) -> int:
-        return -(-self.depth // self.tile.group)
+        return self.tile.units(self.depth)
 
     @property
     def turns(self) -> int:
@@ -124,7 +123,7 @@ class Right(Kernel):
             integer(f, words, 2 + i) for i in range(5 + 2 * len(self.batch))
         )
         t, line = self.tile, self.tile.columns * self.tile.unit
-        units = depth if t.group == 1 else (depth + (t.group - 1)).sdiv(t.group)
+        units = t.emit_units(depth)
         panels = (columns + (t.columns - 1)).sdiv(t.columns)
         turns = (units + block - 1).sdiv(block)
         with f.loop(lo, hi) as item:
@@ -200,7 +199,7 @@ class _Panel:
                 whole = self.elements & -side
                 self.transposed(whole)
             self.one_by_one(whole, self.elements, f.value(0, "i64"), self.width)
-        if t.group > 1:
+        if t.multiple > 1:
             self.zeros()
 
     def starts(self, count: Value) -> None:
@@ -217,8 +216,7 @@ class _Panel:
             f.store(-loop.results[0], f.at(base, count, self.line), t.unit)
 
     def loaded(self, at: Value, lanes: int) -> Value:
-        x = convert.load(self.f, self.isa, self.k.dtype, at, lanes)
-        return to_panel(self.f, self.isa, self.tile, x, self.k.dtype, False)
+        return to_panel(self.f, self.isa, self.tile, at, self.k.dtype, lanes, False)
 
     def one_by_one(self, k0: Value, k1: Value, j0: Value, j1: Value) -> None:
         """Elements from depth ``k0`` to ``k1`` and columns ``j0`` to ``j1``."""
@@ -234,10 +232,10 @@ class _Panel:
                 f.store(x, f.at(line, column.index, t.unit), size)
 
     def zeros(self) -> None:
-        """What is missing of the last unit."""
+        """What is missing of the last unit, or units."""
         f, t = self.f, self.tile
         size = t.unit // t.group
-        with f.loop(self.elements, (self.elements + (t.group - 1)) & -t.group) as depth:
+        with f.loop(self.elements, (self.elements + (t.multiple - 1)) & -t.multiple) as depth:
             line = f.at(f.at(self.target, depth.index.sdiv(t.group), self.line), depth.index.srem(t.group), size)
             with f.loop(0, t.columns) as column:
                 f.store(f.constant(f"i{8 * size}", 0), f.at(line, column.index, t.unit), size)
@@ -250,10 +248,7 @@ class _Panel:
             rows = [f.at(self.source, (depth.index + g) * self.depth_step) for g in range(t.group)]
             for v in range(0, t.columns, self.lanes):
                 parts = [self.loaded(f.at(r, v * self.k.dtype.itemsize), self.lanes) for r in rows]
-                while len(parts) > 1:
-                    half = len(parts) // 2
-                    parts = [_zipped(f, x, y) for x, y in zip(parts[:half], parts[half:], strict=True)]
-                f.store(parts[0], f.at(target, v * t.unit), t.unit // t.group)
+                f.store(zipped(f, parts), f.at(target, v * t.unit), t.unit // t.group)
 
     def transposed(self, whole: Value) -> None:
         """Elements along the depth side by side: squares within 128 bits are turned, four or two units each way.
@@ -284,36 +279,12 @@ class _Panel:
                     f.store(x, f.at(at, r * self.line), t.unit)
 
 
-def _zipped(f: Function, x: Value, y: Value) -> Value:
-    """Lanes of two vectors in turns."""
-    n = 2 * int(x.type[1:].split(" ")[0])
-    return f.shuffle(x, y, [i // 2 + (i % 2) * (n // 2) for i in range(n)])
-
-
 def _joined(f: Function, pieces: list[Value]) -> Value:
     """Vectors one after the other."""
     while len(pieces) > 1:
         n = 2 * int(pieces[0].type[1:].split(" ")[0])
         pieces = [f.shuffle(a, b, range(n)) for a, b in zip(pieces[::2], pieces[1::2], strict=True)]
     return pieces[0]
-
-
-def turned(f: Function, rows: list[Value], side: int) -> list[Value]:
-    """``side`` vectors, the squares of ``side`` lanes in them transposed (``side`` is 2 or 4)."""
-    lanes = int(rows[0].type[1:].split(" ")[0])
-    if side == 1:
-        return rows
-
-    def pick(x: Value, y: Value, order: Sequence[int]) -> Value:
-        # `order` counts lanes of one square of x, then of y.
-        mask = [p + (o if o < side else lanes + o - side) for p in range(0, lanes, side) for o in order]
-        return f.shuffle(x, y, mask)
-
-    if side == 2:
-        return [pick(rows[0], rows[1], (0, 2)), pick(rows[0], rows[1], (1, 3))]
-    low = [pick(rows[i], rows[i + 1], (0, 4, 1, 5)) for i in (0, 2)]
-    high = [pick(rows[i], rows[i + 1], (2, 6, 3, 7)) for i in (0, 2)]
-    return [pick(x, y, order) for x, y in (low, high) for order in ((0, 1, 4, 5), (2, 3, 6, 7))]
 
 
 def panels_of(x: NDArray, kernel: Right) -> NDArray:

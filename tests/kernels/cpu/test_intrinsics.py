@@ -16,7 +16,9 @@ def called(name, over):
     f = Function("f", parameters, result)
     # Alignments and switches are constants.
     xs = [
-        f.constant(t, 4 if name.startswith("masked") or "scalef" in name else 0) if t in ("i32", "i1") else x
+        f.constant(t, 4 if name.startswith("masked") or "scalef" in name else 0)
+        if t in ("i32", "i1") or (t == "i8" and "x86.t" in name)
+        else x
         for t, x in zip(parameters, f.arguments, strict=True)
     ]
     if name == "prefetch":
@@ -46,7 +48,7 @@ def test_llvm_knows_it(name):
 
 def test_what_only_some_processors_have_is_said():
     assert set(_NEEDS) <= set(_SIGNATURES)
-    assert {n for n in _SIGNATURES if n.startswith(("x86.avx", "aarch64.neon"))} == set(_NEEDS)
+    assert {n for n in _SIGNATURES if n.startswith(("x86.avx", "x86.t", "x86.ldtile", "aarch64.neon"))} == set(_NEEDS)
     assert needed("llvm.x86.avx512.vpdpbusd.512") == "avx512vnni"
     assert needed("llvm.sqrt.f64") == ""
 
