@@ -9,12 +9,12 @@ Where the interpreter is one whose objects are laid out in another way, nothing 
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from nxjax.backends.cpu import call_layout
+from nxjax.backends.cpu import call_layout, earlier
 from nxjax.backends.cpu.call_layout import ObjectLayout, Unknown
 from nxjax.backends.cpu.call_plan import CallPlan, Native, NoPlan
 from nxjax.backends.cpu.engine import engine
@@ -111,11 +111,22 @@ def install(jitted: type) -> str:
     return _why[0]
 
 
+def _addresses(layout: ObjectLayout) -> Sequence[int]:
+    """Where the functions are: in code that an earlier process has left, or that is made now."""
+    what = ("calls", repr(layout))
+    found = earlier.module(_SYMBOLS, *what)
+    if found is None:
+        made, written = engine(isa.current()), text(layout)
+        found = made.module(written, _SYMBOLS)
+        earlier.write(made.module_file(written).encode(), *what)
+    return found
+
+
 def _install(jitted: type) -> None:
     layout = call_layout.find(jitted)
     slot, general = call_layout.call_slot(jitted)
     end_slot = call_layout.dealloc_slot()
-    addresses: dict[str, int] = dict(zip(_SYMBOLS, engine(isa.current()).module(text(layout), _SYMBOLS), strict=True))
+    addresses: dict[str, int] = dict(zip(_SYMBOLS, _addresses(layout), strict=True))
     buffer = _buffer_class(addresses)
     named: dict[str, Any] = {
         "None": None,

@@ -24,8 +24,12 @@ def executable(program: Program, donate: tuple[int, ...], choices: Mapping[str, 
     kept = {"cpu_isa": config.cpu_isa, "reproducible": config.reproducible}
 
     def part(count: int) -> Parts | None:
-        with config.using(**kept), using(choices):
-            return lower_parts(program, count, donate)
+        with config.using(**kept):
+            with using(choices):
+                found = lower_parts(program, count, donate)
+            if found is None and what is not None:
+                stored.keep_whole(what, count)
+            return found
 
     what = stored.key(program, donate, choices)
     steps = lowered(program, donate, choices)

@@ -17,7 +17,7 @@ from typing import Final
 
 from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, room
+from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, keep, room
 from nxjax.config import config
 from nxjax.kernels.cpu.permission import has_tiles
 
@@ -100,6 +100,16 @@ def code(file: str, symbols: Sequence[str]) -> LoadedCode | None:
     except Unlinkable:
         return None
     return found if found is not None and all(s in found.addresses for s in symbols) else None
+
+
+def module(symbols: Sequence[str], *what: str) -> list[int] | None:
+    """Where ``symbols`` are in a module that stays for good, whose file the record of ``what`` names; None for none."""
+    file = read(*what)
+    found = None if file is None else code(file.decode(), symbols)
+    if found is None:
+        return None
+    keep(found)
+    return [found.addresses[s] for s in symbols]
 
 
 def _outside(name: str) -> int | None:

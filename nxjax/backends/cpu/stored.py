@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.backends.base import Executable
 from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.compiled_later import CompiledLater
 from nxjax.backends.cpu.memory import PoolBlock
@@ -29,6 +30,7 @@ NDArray = np.ndarray[Any, Any]
 _KINDS: Final = ("new", "input", "const", "result")
 # Bytes of constants that a record may hold.
 _MOST: Final = 1 << 20
+_WHOLE: Final = b"whole"
 # Machine code answers calls from the third time on that a shortcut is offered: before, loading what installs it takes
 # longer than it saves.
 _OFTEN: Final = 3
@@ -41,6 +43,11 @@ def key(program: Program, donate: Sequence[int], choices: Mapping[str, int]) -> 
     if not program.is_process_independent or not _is_own(program):
         return None
     return ("program", program.fingerprint, repr(tuple(donate)), repr(sorted(choices.items())))
+
+
+def keep_whole(what: Sequence[str], count: int) -> None:
+    """Leave word that a program prepares nothing of its first ``count`` inputs, if they are held."""
+    earlier.write(_WHOLE, *what, str(count))
 
 
 def _is_own(program: Program) -> bool:
@@ -97,7 +104,7 @@ def load(
     what = key(program, donate, choices)
     record = None if what is None else earlier.read(*what)
     try:
-        return None if record is None else _unpacked(record, program, make)
+        return None if what is None or record is None else _unpacked(record, program, what, make)
     except (ValueError, IndexError, KeyError, struct.error):  # of another layout
         return None
 
@@ -110,7 +117,9 @@ def _chunks(record: bytes) -> Iterator[bytes]:
         at += 8 + size
 
 
-def _unpacked(record: bytes, program: Program, make: Callable[[], Any]) -> StoredExecutable | None:
+def _unpacked(
+    record: bytes, program: Program, what: Sequence[str], make: Callable[[], Any]
+) -> StoredExecutable | None:
     chunks = list(_chunks(record))
     numbers = [np.frombuffer(x, np.int64) for x in chunks[:13]]
     head, code, words, ins, outs, temps, jumps, cases, moves, results, overwritten, codes, places = numbers
@@ -144,7 +153,7 @@ def _unpacked(record: bytes, program: Program, make: Callable[[], Any]) -> Store
     )  # fmt: skip
     located = [m.ResultLocation(_KINDS[kind], i, nbytes) for kind, i, nbytes in rows(results).tolist()]
     tape = m.LinkedTape(parts, located, frozenset(overwritten.tolist()), constants, runtime().release, keeps)
-    return StoredExecutable(program, tape, arena, bool(quick), make)
+    return StoredExecutable(program, what, tape, arena, bool(quick), make)
 
 
 def _ragged(numbers: NDArray) -> Iterator[tuple[int, NDArray]]:
@@ -160,12 +169,22 @@ class StoredExecutable(CompiledLater, TapeExecutable):
     """A program that an earlier process has compiled.
 
     Args:
+        what: what its record was found by.
         quick: its code was made quickly; the second call makes better code.
         make: compiles the program.
     """
 
-    def __init__(self, program: Program, tape: m.LinkedTape, arena: int, quick: bool, make: Callable[[], Any]) -> None:
+    def __init__(
+        self,
+        program: Program,
+        what: Sequence[str],
+        tape: m.LinkedTape,
+        arena: int,
+        quick: bool,
+        make: Callable[[], Any],
+    ) -> None:
         CompiledLater.__init__(self, make)
+        self._what = what
         TapeExecutable.__init__(self, len(program.inputs), program.out_types, arena)
         self.tape = tape
         self._quick = quick
@@ -181,6 +200,11 @@ class StoredExecutable(CompiledLater, TapeExecutable):
     def prepare(self) -> None:
         if self._quick:
             self.compiled.prepare()
+
+    def bind_leading(self, held: Sequence[DeviceArray]) -> tuple[Executable, list[DeviceArray]] | None:
+        if self._made is None and not self._quick and earlier.read(*self._what, str(len(held))) == _WHOLE:
+            return None
+        return super().bind_leading(held)
 
     def shortcut(self, jitted: Any, call: Repeated) -> None:
         if self._made is not None or self._quick or current_settings().guard:

@@ -231,3 +231,18 @@ def test_a_second_process_loads_no_compiler(tmp_path: Path):
     run = lambda: ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment))
     assert "llvmlite" in run()
     assert run() == ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files"]
+
+
+@pytest.mark.unguarded
+def test_nor_for_many_calls_of_what_holds_small_arrays(tmp_path: Path):
+    code = (
+        "import sys, numpy as np, nxjax as nx\n"
+        "table = np.arange(8, dtype='f4').reshape(4, 2)\n"
+        "f = nx.jit(lambda x: (x @ x.T) @ table)\n"
+        "for _ in range(9): y = f(np.ones((4, 4), 'f4'))\n"
+        "assert y[0].tolist() == [48.0, 64.0]\n"
+        "print('llvmlite' in sys.modules)"
+    )
+    environment = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_COMPILE_FIRST": "0"}
+    run = lambda: subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split()
+    assert [run(), run()] == [["True"], ["False"]]

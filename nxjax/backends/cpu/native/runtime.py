@@ -16,7 +16,6 @@ from typing import Any, Final, final
 from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.abi import STATISTICS, Addresses
-from nxjax.backends.cpu.native.loading import keep
 from nxjax.config import config, watch
 from nxjax.errors import MemoryLimitError
 
@@ -33,14 +32,12 @@ _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 def _addresses() -> Sequence[int]:
     """Where the functions are: in code that an earlier process has left, or that is made now."""
-    file = earlier.read("runtime")
-    code = None if file is None else earlier.code(file.decode(), _SYMBOLS)
-    if code is None:
-        from nxjax.backends.cpu.native import emitted
+    found = earlier.module(_SYMBOLS, "runtime")
+    if found is not None:
+        return found
+    from nxjax.backends.cpu.native import emitted
 
-        return emitted.addresses(_SYMBOLS)
-    keep(code)
-    return [code.addresses[s] for s in _SYMBOLS]
+    return emitted.addresses(_SYMBOLS)
 
 
 @final
