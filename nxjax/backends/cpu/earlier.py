@@ -19,7 +19,6 @@ from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, keep, room
 from nxjax.config import config
-from nxjax.kernels.cpu.permission import has_tiles
 
 # Rooms whose code makes programs what they are.
 _ROOMS: Final = ("backends/cpu", "kernels", "lower", "ops", "trace", "transforms")
@@ -51,7 +50,11 @@ def _good_for() -> str | None:
 
 def _has_tiles(lines: Iterable[str]) -> bool:
     """Whether code may use the matrix unit: the system has to be asked before any runs."""
-    return any("amx_tile" in line for line in lines) and has_tiles()
+    if not any("amx_tile" in line for line in lines):
+        return False
+    from nxjax.kernels.cpu.permission import has_tiles
+
+    return has_tiles()
 
 
 def _sources() -> list[tuple[str, os.stat_result]]:

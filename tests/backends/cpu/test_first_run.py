@@ -218,7 +218,9 @@ def test_a_process_that_calls_small_functions_once_loads_no_compiler():
     loaded = ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True))
     assert not {"_hashlib", "pathlib", "logging", "llvmlite"} & set(loaded)
     kernels = [m for m in loaded if m.startswith(("nxjax.kernels.cpu.", "nxjax.lower.cpu"))]
-    assert kernels == ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files"]
+    # The last one where there is a matrix unit.
+    known = ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files", "nxjax.kernels.cpu.permission"]
+    assert sorted(kernels) in (known[:2], known)
     # What derives and calls programs is for functions that do so.
     assert not {"nxjax.ops.collectives", "nxjax.ops.slicing", *DERIVING} & set(loaded)
     assert len([m for m in loaded if m.startswith("nxjax.")]) <= 105  # may only shrink

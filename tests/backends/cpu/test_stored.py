@@ -230,7 +230,9 @@ def test_a_second_process_loads_no_compiler(tmp_path: Path):
     environment = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_COMPILE_FIRST": "0"}
     run = lambda: ast.literal_eval(subprocess.check_output([sys.executable, "-c", code], text=True, env=environment))
     assert "llvmlite" in run()
-    assert run() == ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files"]
+    # The last one where there is a matrix unit.
+    known = ["nxjax.kernels.cpu.llvm_thread", "nxjax.kernels.cpu.op_files", "nxjax.kernels.cpu.permission"]
+    assert sorted(run()) in (known[:2], known)
 
 
 @pytest.mark.unguarded
