@@ -5,7 +5,8 @@ Each line says how many operations per second that is, and what share of the mea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,37 @@ def bytes_() -> Iterator[Row]:
         yield Row(f"int8 matmul {n}, no VNNI", works, 1.3, flops=2.0 * n**3, isa=without_vnni())
 
 
+def narrow(sizes: Sequence[int] = ()) -> Iterator[Row]:
+    """What matrix units are for, beside PyTorch and JAX: bfloat16, and exact sums of products of bytes.
+
+    Without such a unit PyTorch takes minutes for the large ones.
+    """
+    sizes = sizes or (512, 1024, *((2048, 4096) if "avx512-amx" in isas() else ()))
+
+    def brains(n: int) -> tuple[Work, dict[str, Work]]:
+        rng = np.random.default_rng(0)
+        x, y = (rng.standard_normal((n, n), np.float32).astype(jnp.bfloat16) for _ in range(2))
+        torch = with_torch(
+            lambda t: lambda a, b: a.view(t.bfloat16) @ b.view(t.bfloat16),
+            *(v.view(np.int16) for v in (x, y)),
+            compiled=False,
+        )
+        return ours(jnp.matmul, x, y), {**torch, **with_jax(lambda j: j.numpy.matmul, x, y)}
+
+    def eights(n: int) -> tuple[Work, dict[str, Work]]:
+        rng = np.random.default_rng(0)
+        x, y = (rng.integers(-128, 127, (n, n)).astype(np.int8) for _ in range(2))
+        numbers = (((1,), (0,)), ((), ()))
+        jax = with_jax(
+            lambda j: partial(j.lax.dot_general, dimension_numbers=numbers, preferred_element_type="int32"), x, y
+        )
+        return ours(_int32, x, y), {**with_torch(lambda t: t._int_mm, x, y, compiled=False), **jax}
+
+    for n in sizes:
+        for what, works in (("bfloat16", brains), ("int8 to int32", eights)):
+            yield Row(f"{what} matmul {n}", partial(works, n), None, flops=2.0 * n**3)
+
+
 def wrong_sums(count: int = 100, depth: int = 515) -> int:
     """How many of ``count``**2 sums of products of extreme bytes are not exact; two products exceed 16 bits."""
     rng = np.random.default_rng(0)
@@ -141,6 +173,7 @@ def rows() -> Iterator[Row]:
     yield attention()
     yield training_step()
     yield from bytes_()
+    yield from narrow()
 
 
 def figures() -> Iterator[Figure]:
