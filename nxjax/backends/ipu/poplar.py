@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.backends import cache
 from nxjax.backends.evidence import By
 from nxjax.backends.ipu.detect import CODELETS, codelets_compiled
 from nxjax.backends.ipu.detect import compiler as popc_here
@@ -127,15 +130,15 @@ class PoplarProject:
                 raise LoweringError(f"ipu: build.sh ended without an error and wrote no {made}")
 
     def _build_here(self, folder: Path, timeout: float) -> None:
-        path, reason = compiler()
+        path, version = compiler()
         if not path:
-            raise MissingExtraError("ipu: no C++ compiler", got=reason, fix="install g++ or clang++, or set CXX")
+            raise MissingExtraError("ipu: no C++ compiler", got=version, fix="install g++ or clang++, or set CXX")
         found = self.program.codelets()
         for name, text in poplar_host.registrations(found).items():
             safe_io.write(folder / name, text.encode())
         commands = poplar_host.compilations(path, str(SHIM), len(found))
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            list(pool.map(lambda command: _compiled(command, folder, timeout), commands))
+            list(pool.map(lambda command: _object(command, version, folder, timeout), commands))
         _compiled(poplar_host.link(path, len(found)), folder, timeout)
 
     def _checked(self, inputs: Sequence[NDArray]) -> list[NDArray]:
@@ -170,6 +173,32 @@ def _result(path: Path, v: Variable) -> NDArray:
             expected=f"{v.nbytes:,} bytes, {v.dtype}{list(v.shape)}",
         )
     return np.frombuffer(data, v.dtype).reshape(v.shape)
+
+
+def _object(command: Sequence[str], version: str, folder: Path, timeout: float) -> None:
+    """Compile one file of the project, or take what this machine made of the same texts earlier."""
+    source, made = command[-3], folder / command[-1]
+    key = cache.key_of("poplar-object", version, *command, *_shim(), *_texts(folder, source))
+    data = cache.load(key)
+    if data is not None:
+        safe_io.write(made, data)
+        return
+    _compiled(command, folder, timeout)
+    if _size(made):
+        cache.store(key, made.read_bytes())
+
+
+def _texts(folder: Path, name: str) -> Iterator[bytes]:
+    """A file of the project, and those beside it that it includes."""
+    text = (folder / name).read_bytes()
+    yield text
+    for included in re.findall(rb'^#include "(\w+\.\w+)"', text, re.MULTILINE):
+        yield from _texts(folder, included.decode())
+
+
+@lru_cache(1)
+def _shim() -> tuple[bytes, ...]:
+    return tuple(path.read_bytes() for path in sorted(SHIM.rglob("*")) if path.is_file())
 
 
 def _compiled(command: Sequence[str], folder: Path, timeout: float) -> None:

@@ -105,6 +105,28 @@ def script(path, text):
     path.chmod(path.stat().st_mode | stat.S_IEXEC)
 
 
+def test_a_file_is_compiled_once_on_a_machine(tmp_path, monkeypatch):
+    """And anew where its text, or that of a file that it includes, is another."""
+    log = tmp_path / "log"
+    said = f'[ "$1" = --version ] && {{ echo stand-in; exit 0; }}\nfor last; do :; done; echo $last >> {log}; '
+    script(tmp_path / "cxx", said + "echo made > $last\n")
+    monkeypatch.setenv("CXX", str(tmp_path / "cxx"))
+    made = project(lambda x: nx.tanh(x), X)
+
+    def compiled(name):
+        log.write_text("")
+        made.build(made.save(tmp_path / name), host=True)
+        return sorted(log.read_text().split())
+
+    with nx.config.using(cache_dir=str(tmp_path / "cache")):
+        assert compiled("first") == ["main.o", "program", "register_0.o"]
+        assert compiled("second") == ["program"]
+        made.files["codelet_0.cpp"] += b"// another\n"
+        assert compiled("third") == ["program", "register_0.o"]
+        made.files["nx_graph.hpp"] += b"// another\n"
+        assert compiled("fourth") == ["main.o", "program"]
+
+
 def test_without_the_sdk():
     if sdk()[0]:
         pytest.skip("the Poplar SDK is here")
