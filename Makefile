@@ -16,10 +16,9 @@ LEFT   := tests/kernels/cpu/test_math.py tests/kernels/cpu/test_ops.py tests/ker
           tests/lower/cpu/rules/test_quant.py tests/lower/cpu/rules/test_pool.py tests/lower/cpu/rules/test_elementwise.py \
           tests/backends/cpu/test_programs.py
 
-# What runs once more in guard mode: calls, donation, loops; and the kernels of every op in one arena.
-GUARDED  := tests/backends/cpu tests/backends/memory tests/transforms/test_jit.py tests/transforms/test_jit_ways.py \
-            tests/transforms/control
-POISONED := tests/lower/cpu
+# What runs once more in guard mode: calls, donation, loops; and the kernels of every op, where its tests say how.
+GUARDED := tests/backends/cpu tests/backends/memory tests/transforms/test_jit.py tests/transforms/test_jit_ways.py \
+           tests/transforms/control tests/lower/cpu
 
 # Packages with trained networks, without what they depend on: 56 MB. Their files are read, their code is not run.
 READER := "rapidocr-onnxruntime==1.4.4"
@@ -71,10 +70,9 @@ tests: $(VENV)/test
 test-quick: $(VENV)-core/quick
 	$(VENV)-core/bin/python -m pytest $(QUICK) $(CPU) $(LEFT:%=--ignore=%)
 
-# Once more with forbidden pages beside all memory, and with what is dead in the arena overwritten.
+# Once more with forbidden pages beside all memory, or with what is dead in the arena overwritten.
 guarded: $(VENV)/test
 	NXJAX_GUARD=end $(BIN)/python -m pytest -n auto -m "not unguarded" $(GUARDED)
-	NXJAX_GUARD=poison $(BIN)/python -m pytest -n auto -m "not unguarded" $(POISONED)
 
 # Random programs from a fresh seed, which it prints: `--seed` does them again.
 fuzz: $(VENV)/test

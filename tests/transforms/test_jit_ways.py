@@ -24,7 +24,13 @@ from tests.ways import HERE, Way
 N = 6
 
 
-@pytest.fixture(params=HERE, ids=lambda w: w.name)
+def marked(ways: list[Way]) -> list[Any]:
+    """Guard mode all over is no other run of a way that says itself how it is guarded, or of another executor."""
+    same = [w.settings["executor"] != "cpu" or "guard" in w.settings for w in ways]
+    return [pytest.param(w, marks=pytest.mark.unguarded if s else ()) for w, s in zip(ways, same, strict=True)]
+
+
+@pytest.fixture(params=marked(HERE), ids=lambda w: w.name)
 def way(request: pytest.FixtureRequest):
     with request.param.taken():
         yield request.param
@@ -33,7 +39,7 @@ def way(request: pytest.FixtureRequest):
 def without(*kinds: str) -> Any:
     """For a test that has no meaning in some ways: of these kinds, or of the executor ``xla``."""
     left = [w for w in HERE if not any(w.settings["executor"] == k or getattr(w, k, False) for k in kinds)]
-    return pytest.mark.parametrize("way", left, ids=lambda w: w.name, indirect=True)
+    return pytest.mark.parametrize("way", marked(left), ids=lambda w: w.name, indirect=True)
 
 
 def floats(n: int = N, start: float = 1.0) -> np.ndarray[Any, Any]:

@@ -23,6 +23,7 @@ from nxjax.quant.packed import packed
 from nxjax.testing import assert_close
 from tools.emulate import Emulator, default_folder
 
+pytestmark = pytest.mark.unguarded  # what is compiled here runs elsewhere
 TRIPLE = "aarch64-unknown-linux-gnu"
 PLAIN = ("neon", "fp-armv8")
 NEWER = (*PLAIN, "dotprod", "fullfp16", "bf16", "i8mm", "lse")

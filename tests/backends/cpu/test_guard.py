@@ -21,7 +21,10 @@ from nxjax.backends.cpu.guard import PAGE, GuardedMemory, _room, is_guarded
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.errors import ExecutionError, ParameterError
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="guard mode is for Linux and macOS")
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="guard mode is for Linux and macOS"),
+    pytest.mark.unguarded,  # each test says itself which mode is on
+]
 MODES = ("end", "begin", "poison")
 X = np.arange(12, dtype=np.float32)
 

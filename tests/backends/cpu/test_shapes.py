@@ -234,6 +234,7 @@ def test_sizes_and_layouts(name, isa_name):
                 assert np.array_equal(a, b), (*about, a, b)
 
 
+@pytest.mark.unguarded  # it is guarded by itself
 @pytest.mark.parametrize("isa_name", ISAS)
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if len(row.letters) <= 3 and not row.rtol])
 def test_large_sizes_between_guarded_pages(name, isa_name):

@@ -182,3 +182,7 @@ def test_random_carries(data):
     expected = nx.tree.leaves(_run(f, X, "reference"))
     for got, want in zip(nx.tree.leaves(_run(f, X, "cpu")), expected, strict=True):
         np.testing.assert_array_equal(np.asarray(got), np.asarray(want))
+
+
+def test_guard_mode_overwrites_what_is_dead():
+    assert nx.config.guard in ("", "poison"), "tests of this folder are about the arena (conftest.py)"

@@ -35,6 +35,8 @@ from nxjax.trace.core import get_op
 from tests.kernels.cpu.written import Written
 from tests.lower.cpu.planted import FAULTS, planted
 
+pytestmark = pytest.mark.unguarded  # tapes are followed, not run
+
 
 class Does(Written):
     """A kernel that only says what it does."""
