@@ -11,6 +11,7 @@ from nxjax.quant.groups import FusedGroup, Rounding
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Weighted
+from nxjax.quant.results import not_finite, operand_error
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import Corrections, NDArray, Walker, rounding_of
 from nxjax.trace.core import Array
@@ -33,7 +34,12 @@ def of_weights(
         return walk.found
 
     run = jit(measured)
-    return certain([run(*args) for args in batches])
+    found = [run(*args) for args in batches]
+    for n, (args, each) in enumerate(zip(batches, found, strict=True), 1):
+        wrong = [name for name, (mean, _) in each.items() if not np.isfinite(mean).all()]
+        if wrong and not_finite(args):
+            raise operand_error("correct_bias", wrong[0], n, args, None)
+    return certain(found)
 
 
 def certain(found: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, NDArray]:

@@ -10,7 +10,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from nxjax.display.progress import bars
-from nxjax.errors import NxError, ParameterError, Shown, Source
+from nxjax.errors import NxError, ParameterError, Shown, Source, described
 from nxjax.quant import results, weight_rounding
 from nxjax.quant.effects import GridChoice, GridEffects
 from nxjax.quant.observe import Histograms, Ranges, Statistics
@@ -282,30 +282,47 @@ def _first_use(recorded: Callable[..., Any], args: tuple[Any, ...], batch: Any) 
         ) from error
 
 
-def iterable(data: Any) -> Iterable[Any]:
+def given(fun: Callable[..., Any], data: Any, name: str) -> Iterator[tuple[Any, ...]]:
+    """The argument tuples of ``data`` for ``fun``, one by one; refused where it has none, or others.
+
+    Args:
+        name: of the function that ``data`` was given to.
+    """
+    if not callable(fun):
+        raise ParameterError(f"{name}: needs a function", got=described(fun))
+    empty = True
+    for batch in iterable(data, name, "data"):
+        empty = False
+        yield _fitting(fun, batch, name, "data")
+    if empty:
+        raise ParameterError(f"{name}: no data", expected="an iterable of argument tuples with at least one")
+
+
+def iterable(data: Any, name: str = "quantize", argument: str = "calibrate") -> Iterable[Any]:
     """``data``, refused if it cannot be iterated."""
     if not isinstance(data, Iterable):
         raise ParameterError(
-            "quantize: calibrate",
+            f"{name}: {argument}",
             got=type(data).__name__,
             expected="an iterable of argument tuples",
-            fix="calibrate=[(params, x)]",
+            fix=f"{argument}=[(params, x)]",
         )
     return data  # pyright: ignore[reportUnknownVariableType]
 
 
-def _fitting(fun: Callable[..., Any], batch: Any) -> tuple[Any, ...]:
+def _fitting(
+    fun: Callable[..., Any], batch: Any, name: str = "quantize", argument: str = "calibrate"
+) -> tuple[Any, ...]:
     """`arguments`, refused where the function does not take them."""
     args = arguments(batch)
     try:
         inspect.signature(fun).bind(*args)
     except TypeError as error:
-        name = getattr(fun, "__name__", "the function")
         raise ParameterError(
-            f"quantize: a batch of calibrate does not fit {name}",
+            f"{name}: a batch of {argument} does not fit {getattr(fun, '__name__', 'the function')}",
             got=f"a {type(batch).__name__}: {error}",
             expected="an iterable of argument tuples; a batch that is no tuple is the only argument",
-            fix="calibrate=[(params, x)], a list of tuples; tuple(batch) if a loader gives lists",
+            fix=f"{argument}=[(params, x)], a list of tuples; tuple(batch) if a loader gives lists",
         ) from None
     except ValueError:
         # Without a signature: the call will tell.

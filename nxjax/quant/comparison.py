@@ -12,7 +12,7 @@ import numpy as np
 from nxjax.display import page
 from nxjax.display.columns import columns
 from nxjax.errors import MissingExtraError, ParameterError, Source
-from nxjax.quant.calibration import arguments
+from nxjax.quant.calibration import given
 from nxjax.quant.function import Quantized
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
@@ -62,12 +62,14 @@ class LayerDifference:
 
     def add(self, x: NDArray, q: NDArray) -> None:
         """One batch."""
-        error = q.astype(np.float64) - x.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            # The difference of two infinities is none, and lies as far off as can be.
+            error = q.astype(np.float64) - x.astype(np.float64)
         self.signal += float(np.sum(x.astype(np.float64) ** 2))
         self.noise += float(np.sum(error**2))
         self.max_error = max(self.max_error, float(np.abs(error).max(initial=0.0)))
         if self.scale is not None:
-            steps = np.clip(np.rint(error / self.scale), -8, 8).astype(int)
+            steps = np.clip(np.rint(np.nan_to_num(error / self.scale, nan=8)), -8, 8).astype(int)
             for k, n in zip(*np.unique(steps, return_counts=True), strict=True):
                 self.lsb[int(k)] = self.lsb.get(int(k), 0) + int(n)
 
@@ -102,8 +104,8 @@ class Comparison:
 
     @property
     def worst(self) -> LayerDifference:
-        """The layer with the lowest SQNR."""
-        return min(self.layers, key=lambda layer: layer.sqnr)
+        """The layer with the lowest SQNR, or without one, for its values are not finite."""
+        return min(self.layers, key=lambda layer: layer.sqnr if layer.sqnr == layer.sqnr else -np.inf)
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [
@@ -161,6 +163,7 @@ def _spread(lsb: dict[int, int]) -> str:
     return f"{zero / total:.1%} {one / total:.1%} {(total - zero - one) / total:.1%}"
 
 
+@entry
 def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) -> Comparison:
     """Compare every layer's quantized result with its float result.
 
@@ -210,8 +213,8 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
     run = jit(both)
     layers: list[LayerDifference] = []
     n = 0
-    for batch in data:
-        pairs = run(*arguments(batch))
+    for args in given(fun, data, "compare"):
+        pairs = run(*args)
         n += 1
         if not layers:
             layers = [
@@ -220,8 +223,6 @@ def compare(fun: Callable[..., Any], quantized: Quantized, data: Iterable[Any]) 
             ]
         for layer, row, (x, q) in zip(layers, rows, pairs, strict=True):
             layer.add(np.clip(np.asarray(x), *row.bounds), np.clip(np.asarray(q), *row.bounds))
-    if not n:
-        raise ParameterError("compare: no data", expected="an iterable of argument tuples with at least one")
     return Comparison(layers, n)
 
 

@@ -9,13 +9,13 @@ from typing import Any, final
 import numpy as np
 
 from nxjax.errors import ParameterError
-from nxjax.quant.calibration import arguments
 from nxjax.quant.matrices import from_matrices, matrices, rows
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Dot, QuantConv, Weighted
 from nxjax.quant.qarray import QArray, leaves_of
+from nxjax.quant.results import operand_error
 from nxjax.quant.scheme import as_policy
 from nxjax.trace import tree
 from nxjax.trace.array import wrap
@@ -74,11 +74,10 @@ class WeightLayer:
 class Layers:
     """The layers of a function, for one set of arguments."""
 
-    def __init__(self, fun: Callable[..., Any], policy: Any, params: Sequence[int] | int | None, batch: Any) -> None:
+    def __init__(self, fun: Callable[..., Any], policy: Any, params: Sequence[int] | int | None, args: Any) -> None:
         self.fun = fun
         self.policy = as_policy(policy)
         self.params = params
-        args = arguments(batch)
         self.leaves, self.treedef = leaves_of(args, {})
         call = PlannedCall(fun, args, {}, params)
         self.plan: QuantPlan = call.plan(self.policy, "weights")
@@ -143,8 +142,14 @@ class Layers:
             start += n
         return args[holding[0]] if len(holding) == 1 else tuple(args[i] for i in holding)
 
-    def observe(self, data: Iterable[Any], take: Callable[[WeightLayer, NDArray], None]) -> None:
-        """Call ``take`` with every layer's float input, batch by batch."""
+    def observe(
+        self, data: Iterable[tuple[Any, ...]], take: Callable[[WeightLayer, NDArray], None], name: str = "weights"
+    ) -> None:
+        """Call ``take`` with every layer's float input, batch by batch; numbers that are not finite are an error.
+
+        Args:
+            name: of the function that was called.
+        """
         wanted = self.layers
 
         def inputs(*args: Any) -> list[Any]:
@@ -156,10 +161,9 @@ class Layers:
             return [walk.value(groups[layer.name].activations[0]) for layer in wanted]
 
         run = jit(inputs)
-        n = 0
-        for batch in data:
-            n += 1
-            for layer, x in zip(wanted, run(*arguments(batch)), strict=True):
-                take(layer, np.asarray(x))
-        if not n:
-            raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
+        for n, args in enumerate(data, 1):
+            for layer, v in zip(wanted, run(*args), strict=True):
+                x = np.asarray(v)
+                if not (np.isfinite(x).all() and np.isfinite(self.weight(layer)).all()):
+                    raise operand_error(name, layer.name, n, args, layer.group.product.source)
+                take(layer, x)

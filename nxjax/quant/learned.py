@@ -32,6 +32,7 @@ from nxjax.quant.scheme import Policy, as_policy
 from nxjax.quant.walk import SHARES, NDArray, Range, Walker, covering
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.program import Var
 
@@ -124,6 +125,7 @@ class Learned:
         return f"learned({self.__name__}, {len(self.grids)} ranges, {len(self.initial['weights'])} weights)"
 
 
+@entry
 def lsq(
     fun: Callable[..., Any],
     policy: Any = "int8",

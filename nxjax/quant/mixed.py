@@ -12,13 +12,13 @@ from nxjax.display import page
 from nxjax.display.columns import columns
 from nxjax.errors import ParameterError
 from nxjax.quant import calibration
-from nxjax.quant.calibration import arguments
 from nxjax.quant.function import Quantized
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import QuantMatmul, Weighted, macs
 from nxjax.quant.scheme import Layered, Policy, Scheme, as_policy, in_float
 from nxjax.trace import tree
+from nxjax.trace.boundary import entry
 from nxjax.transforms.jit import jit
 
 
@@ -53,6 +53,7 @@ class Ranking(tuple[Sensitivity, ...]):
         return page.page(page.table(("layer", "SQNR dB", "share of MACs"), rows))
 
 
+@entry
 def sensitivity(
     fun: Callable[..., Any],
     data: Iterable[Any],
@@ -69,8 +70,11 @@ def sensitivity(
         data: an iterable of argument tuples; calibrates and measures.
         progress: show a progress bar.
 
+    Returns:
+        The products. Those in branches and loops that no batch enters are not among them.
+
     Raises:
-        ParameterError: no data.
+        ParameterError: no data, or data that do not fit.
 
     >>> import nxjax as nx, nxjax.numpy as np
     >>> f = lambda p, x: nx.nn.relu(x @ p["a"]) @ p["b"]
@@ -78,10 +82,10 @@ def sensitivity(
     >>> sorted(s.name for s in sensitivity(f, [batch]))
     ['dot_general_0', 'dot_general_1']
     """
-    batches = list(data)
-    if not batches:
-        raise ParameterError("sensitivity: no data", expected="an iterable of argument tuples with at least one")
-    layers = _products(fun, batches[0], as_policy(policy), params)
+    batches = list(calibration.given(fun, data, "sensitivity"))
+    # Branches that no batch takes stay in float.
+    base = calibration.run(fun, as_policy(policy), batches, observer, params, False, tells=False).policy
+    layers = _products(fun, batches[0], base, params)
     total = max(sum(n for _, _, n, _ in layers), 1)
     found: list[Sensitivity] = []
     for name, scheme, n, _ in calibration.shown(layers, "sensitivity", progress):
@@ -93,10 +97,10 @@ def sensitivity(
 
 
 def _products(
-    fun: Callable[..., Any], batch: Any, policy: Policy, params: Sequence[int] | int | None
+    fun: Callable[..., Any], args: tuple[Any, ...], policy: Policy, params: Sequence[int] | int | None
 ) -> list[tuple[str, Scheme, int, list[str]]]:
     """Name, scheme, multiply-accumulates, and names of what is fused, of every product, in inner programs too."""
-    plan = PlannedCall(fun, arguments(batch), {}, params).plan(policy, "sensitivity")
+    plan = PlannedCall(fun, args, {}, params).plan(policy, "sensitivity")
     found: list[tuple[str, Scheme, int, list[str]]] = []
 
     def visit(plan: QuantPlan, times: int) -> None:
@@ -112,12 +116,11 @@ def _products(
     return found
 
 
-def _sqnr(fun: Callable[..., Any], quantized: Quantized, batches: Sequence[Any]) -> float:
+def _sqnr(fun: Callable[..., Any], quantized: Quantized, batches: Sequence[tuple[Any, ...]]) -> float:
     """Of all float results over all batches, in dB."""
     plain, grid = jit(fun), jit(quantized)
     signal = noise = 0.0
-    for batch in batches:
-        args = arguments(batch)
+    for args in batches:
         for x, q in zip(tree.leaves(plain(*args)), tree.leaves(grid(*args)), strict=True):
             x, q = np.asarray(x, np.float64), np.asarray(q, np.float64)
             signal += float(np.sum(x**2))
@@ -125,6 +128,7 @@ def _sqnr(fun: Callable[..., Any], quantized: Quantized, batches: Sequence[Any])
     return float("inf") if noise == 0 else 10 * float(np.log10(max(signal, 1e-300) / noise))
 
 
+@entry
 def mixed_precision(
     fun: Callable[..., Any],
     data: Iterable[Any],
@@ -158,7 +162,7 @@ def mixed_precision(
     """
     if not isinstance(budget, (int, float)) or not 0 <= budget <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("mixed_precision: budget", got=budget, expected="a share of all products, 0 to 1")
-    batches = list(data)
+    batches = list(calibration.given(fun, data, "mixed_precision"))
     base = as_policy(policy)
     left = budget
     ranking = sensitivity(fun, batches, policy, observer=observer, params=params, progress=progress)

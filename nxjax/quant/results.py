@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nxjax.errors import Source, is_internal
+from nxjax.errors import ParameterError, Source, is_internal
 from nxjax.ops.arithmetic import div, sub
 from nxjax.ops.base import constant, like
 from nxjax.ops.compare import eq
@@ -273,6 +273,21 @@ def not_finite(args: Any) -> str:
     floats = [(name, np.asarray(x)) for name, x in pairs if getattr(x, "dtype", None) in dtypes.INEXACT]
     bad = [name for name, x in floats if not np.isfinite(x).all()]
     return f", in which {', '.join(bad)} {'are' if len(bad) > 1 else 'is'} not" if bad else ""
+
+
+def operand_error(name: str, layer: str, number: int, args: Any, source: Source | None) -> ParameterError:
+    """The operand or the weights of ``layer`` are not finite in batch ``number``, whose arguments are ``args``.
+
+    Args:
+        name: of the function that was called.
+    """
+    return ParameterError(
+        f"{name}: the operand of {layer} is not finite",
+        got=f"batch {number}{not_finite(args)}",
+        expected="finite values in calibration",
+        fix="look for infinities or NaN in the data and the weights",
+        source=source,
+    )
 
 
 def check_ranges(ranges: Mapping[str, Range], sources: Mapping[str, Source | None]) -> None:

@@ -11,20 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.errors import ParameterError
 from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.quant_traced import symmetric_limit
+from nxjax.quant.calibration import given
 from nxjax.quant.error_feedback import fed_back, feedback
 from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.quant.matrices import from_matrices, matrices, rows
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
+from nxjax.trace.boundary import entry
 
 NDArray = np.ndarray[Any, Any]
 # Rounds [o, k] weights over their scales [o, k]: given w / scale, H and the limit, gives whole numbers.
 Rounder = Callable[[NDArray, NDArray, NDArray, float], NDArray]
 
 
+@entry
 def gptq(
     fun: Callable[..., Any],
     data: Iterable[Any],
@@ -56,11 +58,11 @@ def gptq(
     >>> gptq(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))])
     {'w': QArray(i4[2,2], 1x2 scales)}
     """
-    return _rounded(
-        fun, data, policy, params, lambda w, s, h, limit: fed_back(w, s, feedback(h, damping=damping), limit)
-    )
+    feed = lambda w, s, h, limit: fed_back(w, s, feedback(h, damping=damping), limit)
+    return _rounded("gptq", fun, data, policy, params, feed)
 
 
+@entry
 def adaround(
     fun: Callable[..., Any],
     data: Iterable[Any],
@@ -88,15 +90,19 @@ def adaround(
     >>> adaround(lambda p, x: x @ p["w"], [(p, jnp.array([[1.0, 2.0], [0.5, -1.0]]))], steps=20)
     {'w': QArray(i8[2,2], 1x2 scales)}
     """
-    return _rounded(fun, data, policy, params, lambda w, s, h, limit: _adaround(w, s, h, limit, steps))
+    learn = lambda w, s, h, limit: _adaround(w, s, h, limit, steps)
+    return _rounded("adaround", fun, data, policy, params, learn)
 
 
 def _rounded(
-    fun: Callable[..., Any], data: Iterable[Any], policy: Any, params: Sequence[int] | int | None, rounder: Rounder
+    name: str,
+    fun: Callable[..., Any],
+    data: Iterable[Any],
+    policy: Any,
+    params: Sequence[int] | int | None,
+    rounder: Rounder,
 ) -> Any:
-    batches = list(data)
-    if not batches:
-        raise ParameterError("weights: no data", expected="an iterable of argument tuples with at least one")
+    batches = list(given(fun, data, name))
     layers = Layers(fun, policy, params, batches[0])
     totals: dict[str, NDArray] = {}
 
@@ -104,7 +110,7 @@ def _rounded(
         r = rows(layer.group, wrap(x)).numpy()
         totals[layer.name] = totals.get(layer.name, 0) + np.matmul(r.transpose(0, 2, 1), r, dtype=np.float64)
 
-    layers.observe(batches, take)
+    layers.observe(batches, take, name)
     for layer in layers.layers:
         group = layer.group
         dtype = group.scheme.weights

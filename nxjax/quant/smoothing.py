@@ -18,16 +18,18 @@ from nxjax.ops.arithmetic import Add, Mul, mul
 from nxjax.ops.base import NDArray
 from nxjax.ops.composite_norm import OverAxes
 from nxjax.ops.shape import broadcast_in_dim
-from nxjax.quant.calibration import arguments
+from nxjax.quant.calibration import given
 from nxjax.quant.groups import FusedGroup
 from nxjax.quant.plan import Inner
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Dot
+from nxjax.quant.results import operand_error
 from nxjax.quant.scheme import as_policy
 from nxjax.quant.view import WeightView
 from nxjax.quant.walk import Walker
 from nxjax.trace import tree
 from nxjax.trace.array import wrap
+from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Var
 from nxjax.transforms.jit import jit
@@ -60,6 +62,7 @@ class Smoothed:
         return tree.unflatten(call.out_tree, walk.run(call.values))
 
 
+@entry
 def smoothed(
     fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | int | None = None
 ) -> Smoothed:
@@ -92,8 +95,7 @@ def smoothed(
     peaks: dict[str, NDArray] = {}
     weights: dict[str, NDArray] = {}
     read: dict[str, str] = {}
-    for batch in data:
-        args = arguments(batch)
+    for n, args in enumerate(given(fun, data, "smoothed"), 1):
 
         def seen(*xs: Any) -> dict[str, tuple[Array, Array]]:
             call = PlannedCall(fun, xs, {}, params)
@@ -103,13 +105,15 @@ def smoothed(
             return walk.seen
 
         for name, (top, weight) in jit(seen)(*args).items():
+            if not (np.isfinite(top).all() and np.isfinite(weight).all()):
+                raise operand_error("smoothed", name, n, args, None)
             before = peaks.get(name)
             peaks[name] = np.asarray(top) if before is None else np.maximum(before, np.asarray(top))
             weights[name] = np.asarray(weight)
     if not peaks:
         raise ParameterError(
-            "smoothed: no norm with parameters is read by products with weights, or no data",
-            expected="nx.nn.layer_norm or nx.nn.rms_norm before products, and at least one tuple of arguments",
+            "smoothed: no norm with parameters is read by products with weights",
+            expected="nx.nn.layer_norm or nx.nn.rms_norm before products",
         )
     factors: dict[str, NDArray] = {}
     for value in set(read.values()):
@@ -189,7 +193,7 @@ class _Watch(_Floats):
             assert isinstance(a, Var)
             x, w = abs(self.value(a)), abs(self.value(group.weight))
             (k,) = group.summed()
-            self.seen[name] = x.max(range(x.ndim - 1)), w.max([i for i in range(w.ndim) if i != k])
+            self.seen[name] = x.max(range(x.ndim - 1), initial=0), w.max([i for i in range(w.ndim) if i != k])
             self.read[name] = self.plan.names[a]
         super().group(group)
 

@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from nxjax.errors import ParameterError
 from nxjax.ops.base import constant
 from nxjax.ops.dot import dot_general
 from nxjax.ops.fake_quantize import blocks
@@ -22,7 +21,7 @@ from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.products import Dot, Weighted
-from nxjax.quant.results import not_finite
+from nxjax.quant.results import not_finite, operand_error
 from nxjax.quant.scheme import Policy
 from nxjax.quant.walk import SHARES, STEPS, NDArray
 from nxjax.trace import dtypes
@@ -94,15 +93,9 @@ def found(
         for i, args in enumerate(batches):
             for key, (h, n) in zip(operands, run(*args), strict=True):
                 more = _Squares(np.asarray(h), int(n))
-                if not np.isfinite(more.h).all() and (said := not_finite(args)):
+                if not np.isfinite(more.h).all() and not_finite(args):
                     group = next(g for name in names for g in every[name] if _operand(g) == key)
-                    raise ParameterError(
-                        f"quantize: the operand of {plan.layer(group)} is not finite",
-                        got=f"batch {i + 1}{said}",
-                        expected="finite values in calibration",
-                        fix="look for infinities or NaN in the data and the weights",
-                        source=group.product.source,
-                    )
+                    raise operand_error("quantize", plan.layer(group), i + 1, args, group.product.source)
                 halves[i % 2][key] = halves[i % 2][key].plus(more) if key in halves[i % 2] else more
         backs: dict[Any, list[Feedback] | None] = {}
         for name, w in jit(weights)(*batches[0]).items():

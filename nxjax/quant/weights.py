@@ -13,12 +13,13 @@ import numpy as np
 from nxjax.errors import ParameterError
 from nxjax.ops.composite_norm import OverAxes
 from nxjax.quant import bias, weight_rounding
-from nxjax.quant.calibration import arguments
+from nxjax.quant.calibration import given
 from nxjax.quant.layers import Layers, WeightLayer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.pointwise import AveragePool, GridKeeping
 from nxjax.quant.products import QuantConv
 from nxjax.trace.array import wrap
+from nxjax.trace.boundary import entry
 from nxjax.trace.program import Equation, Var
 
 NDArray = np.ndarray[Any, Any]
@@ -26,6 +27,7 @@ NDArray = np.ndarray[Any, Any]
 _POOLS: Final = frozenset(("reduce_window_max", "reduce_max"))
 
 
+@entry
 def equalize(
     fun: Callable[..., Any], *args: Any, iterations: int = 20, params: Sequence[int] | int | None = None
 ) -> Any:
@@ -79,6 +81,7 @@ def equalize(
     return layers.result()
 
 
+@entry
 def correct_bias(
     fun: Callable[..., Any], data: Iterable[Any], policy: Any = "int8", *, params: Sequence[int] | int | None = None
 ) -> Any:
@@ -106,13 +109,10 @@ def correct_bias(
     >>> bool((new["w"] == p["w"]).all()), bool(abs(new["b"]).max() < 0.05)
     (True, True)
     """
-    batches = list(data)
-    if not batches:
-        raise ParameterError("correct_bias: no data", expected="an iterable of argument tuples with at least one")
+    batches = list(given(fun, data, "correct_bias"))
     layers = Layers(fun, policy, params, batches[0])
-    given = list(map(arguments, batches))
-    known = weight_rounding.found(fun, layers.policy, params, given)
-    shifts = bias.of_weights(fun, layers.policy, params, given, known)
+    known = weight_rounding.found(fun, layers.policy, params, batches)
+    shifts = bias.of_weights(fun, layers.policy, params, batches, known)
     for layer in layers.layers:
         if layer.bias is not None and layer.name in shifts:
             old = np.asarray(layers.leaves[layer.bias])
@@ -120,6 +120,7 @@ def correct_bias(
     return layers.result()
 
 
+@entry
 def smooth(
     fun: Callable[..., Any], data: Iterable[Any], alpha: float = 0.5, *, params: Sequence[int] | int | None = None
 ) -> Any:
@@ -148,9 +149,7 @@ def smooth(
     """
     if not 0 <= alpha <= 1:
         raise ParameterError("smooth: alpha", got=alpha, expected="0 to 1")
-    batches = list(data)
-    if not batches:
-        raise ParameterError("smooth: no data", expected="an iterable of argument tuples with at least one")
+    batches = list(given(fun, data, "smooth"))
     layers = Layers(fun, "int8-weights", params, batches[0])
     norms = _normed(layers)
     if not norms:
@@ -161,11 +160,11 @@ def smooth(
     peaks: dict[str, NDArray] = {}
 
     def take(layer: WeightLayer, x: NDArray) -> None:
-        top = np.abs(x).reshape(-1, x.shape[-1]).max(0)
+        top = np.abs(x).reshape(-1, x.shape[-1]).max(0, initial=0)
         before = peaks.get(layer.name)
         peaks[layer.name] = top if before is None else np.maximum(before, top)
 
-    layers.observe(batches, take)
+    layers.observe(batches, take, "smooth")
     for leaves, readers in norms:
         weight = np.max([np.abs(r.matrix(layers.weight(r))).max(0) for r in readers], 0)
         top = np.maximum(peaks[readers[0].name], 1e-5)

@@ -280,3 +280,63 @@ def test_a_list_is_the_only_argument():
         assert "tuple(batch)" in str(told.value)
     with pytest.raises(TypeError):
         nx.quantize(lambda x: x * 2.0, calibrate=[{"x": x}])
+
+
+# --- data of other functions ---
+
+
+def normed(p: Any, x: Any) -> Any:
+    return nx.nn.layer_norm(x, p["s"], p["o"]) @ p["v"] + p["b"]
+
+
+NORMED = {"s": np.ones(4, np.float32), "o": np.zeros(4, np.float32), "v": P["w"], "b": P["b"]}
+READERS = {
+    "smooth": nx.quant.smooth,
+    "smoothed": nx.quant.smoothed,
+    "gptq": nx.quant.gptq,
+    "adaround": lambda f, data: nx.quant.adaround(f, data, steps=1),
+    "correct_bias": nx.quant.correct_bias,
+    "sensitivity": nx.quant.sensitivity,
+    "mixed_precision": nx.quant.mixed_precision,
+    "compare": lambda f, data: nx.quant.compare(f, nx.quantize(normed, "int8-weights"), data),
+}
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_all_that_read_data_say_what_is_wrong_with_it(name: str):
+    read = READERS[name]
+    with pytest.raises(ParameterError, match=f"{name}: needs a function"):
+        read(3, [(NORMED, X)])
+    for data, said in (
+        (None, "data"),
+        ([], "no data"),
+        ((NORMED, X), "a batch of data does not fit normed"),
+    ):
+        with pytest.raises(ParameterError, match=f"{name}: {said}"):
+            read(normed, data)
+    if name != "compare":
+        nan = X.copy()
+        nan[1, 2] = np.nan
+        for batch in ((NORMED, nan), (NORMED | {"v": np.full_like(P["w"], np.nan)}, X)):
+            with pytest.raises(ParameterError, match=r"not finite(.|\n)*batch 1, in which args"):
+                read(normed, [batch])
+
+
+@pytest.mark.parametrize("name", ["smooth", "smoothed"])
+def test_a_share_that_is_no_number(name: str):
+    with pytest.raises(ParameterError, match=name):
+        getattr(nx.quant, name)(normed, [(NORMED, X)], "half")
+
+
+def test_batches_without_elements_smooth_nothing():
+    args = NORMED, X
+    both = nx.quant.smoothed(normed, [(NORMED, X[:0]), args]), nx.quant.smoothed(normed, [args])
+    np.testing.assert_array_equal(*(g.factors["dot_general_0"] for g in both))
+
+
+def test_branches_never_taken_are_in_no_ranking():
+    g = lambda p, x: lax.cond(x.sum() > 0, lambda x: jnp.tanh(x @ p["w"]), lambda x: x @ p["w"], x)
+    with pytest.warns(UserWarning, match="no batch of calibration takes cond_0/0"):
+        q = nx.quant.mixed_precision(g, [(P, abs(X))], budget=1.0, observer="minmax")
+    assert list(q.policy.exceptions) == ["cond_0/1/dot_general_0", "cond_0/0"]
+    np.testing.assert_allclose(q(P, -abs(X)), g(P, -abs(X)), rtol=1e-5)

@@ -151,6 +151,17 @@ def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch):
         report.plot()
 
 
+def test_values_that_are_not_finite_have_no_decibels_and_are_the_worst():
+    p, x = DATA[0]
+    report = compare(f, nx.quantize(f, "int8", calibrate=DATA), [(p, x), (p, np.full_like(x, np.nan))])
+    assert np.isnan(report.worst.sqnr)
+    assert sum(report.worst.lsb.values()) == 2 * sum(compare_one(report.worst.name, p, x).lsb.values())
+
+
+def compare_one(name: str, p: Any, x: Any) -> Any:
+    return compare(f, nx.quantize(f, "int8", calibrate=DATA), [(p, x)])[name]
+
+
 def test_errors():
     q = nx.quantize(f, "int8", calibrate=DATA)
     with pytest.raises(ParameterError, match="needs a quantized function"):

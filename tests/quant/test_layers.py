@@ -119,6 +119,7 @@ def test_errors():
     w, x = normal(3, 4), normal(2, 3)
     with pytest.raises(ParameterError, match="takes its weights from the arguments"):
         Layers(lambda x: x @ w, "int8", None, (x,))
-    found = Layers(lambda p, x: x @ p["w"], "int8", None, ({"w": w}, x))
-    with pytest.raises(ParameterError, match="no data"):
-        found.observe([], lambda layer, x: None)
+    args = {"w": w}, np.full_like(x, np.inf)
+    found = Layers(lambda p, x: x @ p["w"], "int8", None, args)
+    with pytest.raises(ParameterError, match=r"gptq: the operand of dot_general_0 (.|\n)*batch 1, in which args\[1\]"):
+        found.observe([args], lambda layer, x: None, "gptq")

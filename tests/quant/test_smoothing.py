@@ -76,5 +76,5 @@ def test_errors_say_what_is_missing():
         smoothed(block(whole), X, 2.0)
     with pytest.raises(ParameterError, match="no norm"):
         smoothed(lambda x: x @ W1, X)
-    with pytest.raises(ParameterError, match="no norm"):
+    with pytest.raises(ParameterError, match="no data"):
         smoothed(block(whole), [])
