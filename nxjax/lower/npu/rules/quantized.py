@@ -249,10 +249,12 @@ def _requantize(
     b: GraphBuilder, out: ArrayType, x: LogicalTensor, *, grid: Grid, lo: int, hi: int, **_: Any
 ) -> LogicalTensor:
     activation = activation_of(grid, lo, hi)
-    if activation:
-        return b.elementwise(activation, [x], grid)
+    # Alone, this one has no kernel of 16 bits; as a part of other nodes it has.
+    alone = activation if (activation, grid.dtype) != ("relu_n1_to_1", dtypes.int16) else ""
+    if alone:
+        return b.elementwise(alone, [x], grid)
     y = x if x.grid == grid else b.elementwise("quantize", [x], grid)
-    return _clamped(b, y, grid, lo, hi) if activation == "" else y
+    return _clamped(b, y, grid, lo, hi) if alone == "" else y
 
 
 def _weight(

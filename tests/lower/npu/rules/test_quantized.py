@@ -9,6 +9,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax import lax, nn
 from nxjax.errors import ProgramError, UnsupportedOpsError
+from nxjax.lower.npu.formats import tflite_kernels
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.rules.elementwise import keeps_order
 from nxjax.lower.npu.rules.quantized import activation_of
@@ -269,6 +270,17 @@ def test_changes_of_grid():
     odd = {**full, "lo": -30, "hi": 30}
     g = exact(lambda x: requantize(x, x_grid=G, y_grid=OUT, **odd), X)
     assert ops(g) == ["quantize", "quantize", "maximum", "minimum", "dequantize"]
+
+
+def test_bounds_of_16_bits_without_a_kernel_of_their_own():
+    """LiteRT has relu_n1_to_1 of int8 only: in 16 bits it is a maximum and a minimum, unless another node has it."""
+    for dtype, nodes in ((np.dtype("int8"), ["relu_n1_to_1"]), (INT16, ["maximum", "minimum"])):
+        grid = symmetric(3.0, dtype)
+        lo, hi = (int(grid.quantize(np.float32(v))) for v in (-1, 1))
+        clamp = {"y_grid": grid, "lo": lo, "hi": hi, "rounding": "double"}
+        g = exact(lambda x, clamp=clamp, grid=grid: requantize(x, x_grid=grid, **clamp), X)
+        assert ops(g) == ["quantize", *nodes, "dequantize"]
+        assert all(tflite_kernels.supports(n).ok for n in g.nodes)
 
 
 def test_snapping_twice_is_snapping_once():
