@@ -121,7 +121,10 @@ def policy_for(
     held = (held or calibrated.measured)[: calibration.MEASURED]
     search = _Search(fun, base, calibrated, used, held, params, progress)
     if metric is None:
-        return search.told(ENOUGH if budget is None else budget)
+        choice = search.told(ENOUGH if budget is None else budget)
+        if budget is not None and choice.trials.best < budget:
+            _missed(f"reaches {budget:.4g} dB", choice)
+        return choice
 
     def asked(f: Callable[..., Any]) -> float:
         answer = metric(f)
@@ -131,8 +134,19 @@ def policy_for(
             raise ParameterError("quantize: the metric of a function", got=got, expected="a number, larger is better")
         return found
 
-    wanted = asked(fun) - (POINTS if budget is None else budget)
-    return search.best(wanted, lambda choice: asked(make(choice)))
+    plain, allowed = asked(fun), POINTS if budget is None else budget
+    choice = search.best(plain - allowed, lambda choice: asked(make(choice)))
+    if choice.trials.best < plain - allowed:
+        _missed(f"keeps the metric, {plain:.4g} in float, within a budget of {allowed:.4g}", choice)
+    return choice
+
+
+def _missed(wanted: str, choice: Chosen) -> None:
+    """A warning that a caller's figure is not reached."""
+    results.warn(
+        f"quantize: nothing that was measured {wanted}; the best has {choice.trials.best:.4g}. See .trials. Allow more, "
+        'try "int16x8" or another observer, or train through the integers (nx.quant.lsq)',
+    )
 
 
 def _number(x: Any) -> float | None:

@@ -223,7 +223,8 @@ def quantize(
         progress: show a progress bar; by default in a terminal or notebook.
 
     Warns:
-        UserWarning: a result has less than 10 dB on the calibration data, or a value was nothing but zeros in it.
+        UserWarning: a result has less than 10 dB on the calibration data, a value was nothing but zeros in it, or
+            nothing that was measured keeps to ``budget``.
 
     Raises:
         ParameterError: nothing to quantize, no ranges, or another program than the calibrated one.
