@@ -144,8 +144,8 @@ def policy_for(
 def _missed(wanted: str, choice: Chosen) -> None:
     """A warning that a caller's figure is not reached."""
     results.warn(
-        f"quantize: nothing that was measured {wanted}; the best has {choice.trials.best:.4g}. See .trials. Allow more, "
-        'try "int16x8" or another observer, or train through the integers (nx.quant.lsq)',
+        f"quantize: nothing that was measured {wanted}; the best: {choice.trials.best:.4g}. See .trials. Set another "
+        'budget, try "int16x8" or another observer, or train through the integers (nx.quant.lsq)',
     )
 
 

@@ -76,7 +76,9 @@ def test_what_is_measured_is_never_worse_than_int8():
     """A metric that likes int8 best gets it back, whatever the decibels say."""
     likes = lambda q: -abs(float(abs(q(X)).mean()) - plain)
     plain = float(abs(nx.quantize(hard, "int8", calibrate=[(X,)])(X)).mean())
-    q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=likes, budget=-1.0)
+    with pytest.warns(UserWarning, match="keeps the metric, .* within a budget of -1;") as told:
+        q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=likes, budget=-1.0)
+    assert len(told) == 1 and told[0].filename == __file__
     assert likes(q) == max(t.found for t in q.trials) and q.trials[0].unit == "metric"
 
 
@@ -115,7 +117,8 @@ def test_what_is_no_number_is_refused_by_name(wrong: dict[str, Any], told: str):
 
 
 def test_a_budget_that_cannot_be_kept_gives_the_best():
-    q = nx.quantize(hard, "auto", calibrate=[(X,)], budget=1000.0)
+    with pytest.warns(UserWarning, match="nothing that was measured reaches 1000 dB; the best: "):
+        q = nx.quantize(hard, "auto", calibrate=[(X,)], budget=1000.0)
     assert db(hard, q, X) > 20
 
 
