@@ -76,8 +76,8 @@ def multiply_add(f: Function, isa: Isa, kind: Kind, x: Value, w: Value, acc: Val
     if kind != "pairs":
         return acc + x * w
     lanes = int(acc.type[1:].split(" ")[0])
-    if isa.vnni and isa.bits == 512:
-        return f.intrinsic("x86.avx512.vpdpwssd.512", acc.type, acc, x, w)
+    if isa.vnni and lanes == isa.lanes(4):
+        return f.intrinsic(f"x86.avx512.vpdpwssd.{isa.bits}", acc.type, acc, x, w)
     halves = vector("i16", 2 * lanes)
     name = {512: "x86.avx512.pmaddw.d.512", 256: "x86.avx2.pmadd.wd", 128: "x86.sse2.pmadd.wd"}[isa.bits]
     # What all processors share is described with vectors that are wider than those of some.

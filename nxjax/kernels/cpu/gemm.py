@@ -87,7 +87,7 @@ def packed_dtype(tile: GemmTile, left: bool = False) -> DType:
     """What elements are in panels of the right operand, or the left one."""
     if tile.mode == "pairs":
         return dtypes.int16
-    if tile.mode == "tile_bf16":
+    if tile.mode in ("bf16", "tile_bf16"):
         return dtypes.bfloat16
     if tile.group == 4:
         unsigned = ("tile_us", "tile_uu") if left else ("tile_su", "tile_uu")

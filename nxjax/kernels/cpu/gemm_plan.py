@@ -70,7 +70,7 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Gemm
         height = rows if rows <= SIDE else min(range(SIDE, 2 * SIDE + 1, 4), key=least)
         return GemmTile(mode, scalar, min(height, rows), min(2, -(-columns // SIDE)), SIDE)
     lanes = isa.lanes(8 if scalar in ("double", "i64") else 4)
-    fused = (mode == "fma" and isa.fma) or GROUP[mode] == 4 or (mode == "pairs" and isa.bits == 512 and isa.vnni)
+    fused = (mode == "fma" and isa.fma) or GROUP[mode] == 4 or (mode == "pairs" and isa.vnni) or mode == "bf16"
     # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
     free = isa.registers - 1 - (not fused)
     widest = 4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2
@@ -106,20 +106,22 @@ def deepest(tile: GemmTile) -> int:
     return max(tile.deep, min(knobs.GEMM_DEPTH(), _UNIT_DEPTH) & -tile.deep) if tile.is_matrix else knobs.GEMM_DEPTH()
 
 
-def _in_tiles(isa: Isa, mode: Mode, left: DType, right: DType, work: Sequence[int]) -> Mode:
-    """The mode of the matrix unit for products that would be made in ``mode``, if there is one and it pays.
+def _by_instruction(isa: Isa, mode: Mode, left: Matrix, right: DType, work: Sequence[int]) -> Mode:
+    """The mode of an instruction that makes products which would be made in ``mode``, if there is one and it pays.
 
     ``work``: rows, columns, depth, and how many products.
     """
+    brains = left.dtype == right == dtypes.bfloat16
     if not isa.tiles or min(work[:2]) < SIDE or math.prod(work) < _UNIT_LEAST:
-        return mode
-    if mode in ("pairs", "quads") and max(map(dtypes.bit_width, (left, right))) <= 8:
-        signs = tuple(d in dtypes.SIGNED for d in (left, right))
+        # Pairs of what does not lie side by side would be put together one by one.
+        return "bf16" if brains and isa.bf16 and isa.bits == 512 and left.layout == "rows" else mode
+    if mode in ("pairs", "quads") and max(map(dtypes.bit_width, (left.dtype, right))) <= 8:
+        signs = tuple(d in dtypes.SIGNED for d in (left.dtype, right))
         modes: dict[tuple[bool, ...], Mode] = {
             (True, True): "tile_ss", (True, False): "tile_su", (False, True): "tile_us", (False, False): "tile_uu"
         }  # fmt: skip
         return modes[signs]
-    return "tile_bf16" if left == right == dtypes.bfloat16 else mode
+    return "tile_bf16" if brains else mode
 
 
 def plan(
@@ -145,7 +147,7 @@ def plan(
     mode, scalar = mode_of(left.dtype, right.dtype, end.product, depth, of_bytes(isa))
     if scalar in ("i32", "float"):
         work = (rows, columns, depth, math.prod(a.size for a in batch))
-        mode = _in_tiles(isa, mode, left.dtype, right.dtype, work)
+        mode = _by_instruction(isa, mode, left, right.dtype, work)
     if narrow and left.dtype == right.dtype == dtypes.int16:
         mode, scalar = "pairs", "i32"
     tile = tile_for(isa, mode, scalar, rows, columns)

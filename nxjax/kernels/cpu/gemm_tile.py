@@ -11,6 +11,7 @@ mul      an i32 or i64       of that type        a product and a sum, both wrapp
 pairs    two i16             i32                 two products, exact, and their sum
 quads    four i8             i32                 four products, exact, and their sum
 dots     four i8             i32                 the same
+bf16     two bfloat16        float               two, added one after the other; what is below 2^-126 counts as zero
 tile_..  four i8             i32                 16 of those, by the matrix unit (`matrix_unit`); signed, unsigned
          two bfloat16        float               16 of those, by the matrix unit
 =======  ==================  ==================  ==========================================================
@@ -33,10 +34,10 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.matrix_unit import SIDE
 
 Mode = Literal[
-    "fma", "mul", "pairs", "quads", "dots", "tile_ss", "tile_su", "tile_us", "tile_uu", "tile_bf16"
+    "fma", "mul", "pairs", "quads", "dots", "bf16", "tile_ss", "tile_su", "tile_us", "tile_uu", "tile_bf16"
 ]  # fmt: skip
 GROUP: Final[dict[Mode, int]] = {
-    "fma": 1, "mul": 1, "pairs": 2, "quads": 4, "dots": 4,
+    "fma": 1, "mul": 1, "pairs": 2, "quads": 4, "dots": 4, "bf16": 2,
     "tile_ss": 4, "tile_su": 4, "tile_us": 4, "tile_uu": 4, "tile_bf16": 2,
 }  # fmt: skip
 
@@ -110,7 +111,7 @@ class GemmTile:
 
 def of_bytes(isa: Isa) -> Mode:
     """How products of signed bytes are summed."""
-    return "dots" if isa.dots else "quads" if isa.vnni and isa.bits == 512 else "pairs"
+    return "dots" if isa.dots else "quads" if isa.vnni else "pairs"
 
 
 def step(f: Function, isa: Isa, tile: GemmTile, total: Value, x: Value, y: Value) -> Value:
@@ -127,9 +128,12 @@ def step(f: Function, isa: Isa, tile: GemmTile, total: Value, x: Value, y: Value
         if tile.mode == "dots":
             x, y = x.bitcast(vector("i8", 4 * lanes)), y.bitcast(vector("i8", 4 * lanes))
             return f.intrinsic("aarch64.neon.sdot.v4i32.v16i8", total.type, total, x, y)
-        return f.intrinsic("x86.avx512.vpdpbusd.512", total.type, total, x, y)
-    if whole and isa.bits == 512 and isa.vnni:
-        return f.intrinsic("x86.avx512.vpdpwssd.512", total.type, total, x, y)
+        return f.intrinsic(f"x86.avx512.vpdpbusd.{isa.bits}", total.type, total, x, y)
+    if tile.mode == "bf16":
+        words = vector("i32", lanes)
+        return f.intrinsic("x86.avx512bf16.dpbf16ps.512", total.type, total, x.bitcast(words), y.bitcast(words))
+    if whole and isa.vnni:
+        return f.intrinsic(f"x86.avx512.vpdpwssd.{isa.bits}", total.type, total, x, y)
     pairs = vector("i16", 2 * lanes)
     name = {16: "x86.avx512.pmaddw.d.512", 8: "x86.avx2.pmadd.wd"}.get(lanes, "")
     # What all processors share is described with vectors that are wider than those of some.

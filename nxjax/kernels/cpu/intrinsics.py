@@ -71,6 +71,8 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     "x86.avx2.pmadd.ub.sw": ("", "<16 x i16>", "<32 x i8>, <32 x i8>"),
     "x86.avx2.psign.b": ("", "<32 x i8>", "<32 x i8>, <32 x i8>"),
     "x86.avx512.vpdpbusd.256": ("", "<8 x i32>", "<8 x i32>, <8 x i32>, <8 x i32>"),
+    "x86.avx512.vpdpwssd.256": ("", "<8 x i32>", "<8 x i32>, <8 x i32>, <8 x i32>"),
+    "x86.avx512bf16.dpbf16ps.512": ("", "<16 x float>", "<16 x float>, <16 x i32>, <16 x i32>"),
     "x86.avx512.pmaddw.d.512": ("", "<16 x i32>", "<32 x i16>, <32 x i16>"),
     "x86.avx512.vpdpwssd.512": ("", "<16 x i32>", "<16 x i32>, <16 x i32>, <16 x i32>"),
     "x86.avx512.vpdpbusd.512": ("", "<16 x i32>", "<16 x i32>, <16 x i32>, <16 x i32>"),
@@ -83,11 +85,13 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     **dict.fromkeys(("x86.tdpbssd", "x86.tdpbsud", "x86.tdpbusd", "x86.tdpbuud"), ("", "void", "i8, i8, i8")),
     "x86.tdpbf16ps": ("", "void", "i8, i8, i8"),
 }
-# The processor's features that an intrinsic is an instruction of: LLVM ends the process where one is missing.
+# The processor's feature that an intrinsic is an instruction of, or those of which one is enough: LLVM ends the process
+# where it is missing.
 _NEEDS: Final = {
     "aarch64.neon.sdot.v4i32.v16i8": "dotprod",
     **dict.fromkeys(("x86.avx2.pmadd.wd", "x86.avx2.pmadd.ub.sw", "x86.avx2.psign.b"), "avx2"),
-    "x86.avx512.vpdpbusd.256": "avx512vnni",  # or avxvnni, where there is no AVX-512
+    **dict.fromkeys(("x86.avx512.vpdpbusd.256", "x86.avx512.vpdpwssd.256"), "avx512vnni or avxvnni"),
+    "x86.avx512bf16.dpbf16ps.512": "avx512bf16",
     "x86.avx512.pmaddw.d.512": "avx512bw",
     "x86.avx512.vpdpwssd.512": "avx512vnni",
     "x86.avx512.vpdpbusd.512": "avx512vnni",
@@ -120,5 +124,5 @@ def signature(name: str, over: str) -> tuple[str, str, tuple[str, ...]]:
 
 
 def needed(symbol: str) -> str:
-    """The processor's feature that ``symbol`` (such as ``llvm.x86.…``) asks for; empty if it asks for none."""
+    """The processor's feature that ``symbol`` (such as ``llvm.x86.…``) asks for, for `Isa.has`; empty if for none."""
     return _NEEDS.get(symbol.removeprefix("llvm."), "")

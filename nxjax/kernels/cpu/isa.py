@@ -25,7 +25,7 @@ class Isa:
         fma: fused multiply-add exists; otherwise ``f.fma`` rounds twice.
         vnni: products of four bytes are summed in 32 bits by one instruction (AVX512-VNNI or AVX-VNNI).
         dots: the same of four signed bytes by four (ARM's dot products).
-        bf16: products of two bfloat16 are summed in float32 by one instruction.
+        bf16: products of two bfloat16 are summed in float32 by one instruction (AVX512-BF16).
         f16c: float16 converts to float32 and back by an instruction.
         cpu, features: what LLVM is told.
         reproducible: a description that all processors share, see `shared`.
@@ -50,9 +50,12 @@ class Isa:
         return self.bits // (8 * itemsize)
 
     def has(self, feature: str) -> bool:
-        """Whether LLVM is told of ``feature``, by LLVM's name of it; what is said last counts."""
-        said = [word[0] for word in self.features.split(",") if word[1:] == feature]
-        return said[-1:] == ["+"]
+        """Whether LLVM is told of ``feature``, by LLVM's name of it, or of one of "this or that".
+
+        What is said last counts.
+        """
+        said = {word[1:]: word[0] for word in self.features.split(",")}
+        return any(said.get(name) == "+" for name in feature.split(" or "))
 
     @property
     def x86(self) -> bool:

@@ -1,4 +1,6 @@
 import itertools
+import re
+import zlib
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +12,10 @@ from nxjax.backends.cpu.engine import KernelCache
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand
 from nxjax.kernels.cpu.expression import Expression, ExpressionNode
-from nxjax.kernels.cpu.ir import LlvmModule
+from nxjax.kernels.cpu.ir import Function, LlvmModule
 from nxjax.ops.arithmetic import add, max
 from nxjax.trace import dtypes
+from tests.kernels.cpu import tiles
 from tests.kernels.cpu.products import multiply, planned
 from tests.kernels.cpu.running import ISAS
 
@@ -233,32 +236,127 @@ SDOT = "\n".join(
 )
 
 
+def words(name, lanes, bits, signs):
+    """A function that adds products of the parts of ``bits`` of words of 32 bits, signed or not."""
+    type = f"<{lanes} x i32>"
+    f = Function(name, [type] * 3, type, linkage="internal")
+    total, *xs = f.arguments
+    for start in range(0, 32, bits):
+        moved = [x << (32 - bits - start) for x in xs]
+        x, y = (v >> (32 - bits) if signed else v.lshr(32 - bits) for v, signed in zip(moved, signs, strict=True))
+        total = total + x * y
+    f.ret(total)
+    return f.text
+
+
+def brains(name):
+    """A function that adds products of two bfloat16, the upper ones first."""
+    f = Function(name, ["<16 x float>", "<16 x i32>", "<16 x i32>"], "<16 x float>", linkage="internal")
+    total, *xs = f.arguments
+    for words in ([x & -0x10000 for x in xs], [x << 16 for x in xs]):
+        x, y = (tiles.normal(f, w.bitcast("<16 x float>")) for w in words)
+        operands = ", ".join(f"{v.type} {v.name}" for v in (x, y, tiles.normal(f, total)))
+        total = tiles.normal(f, f.emit(total.type, f"call {total.type} @llvm.fma.v16f32({operands})"))
+    f.ret(total)
+    return f"{f.text}\ndeclare <16 x float> @llvm.fma.v16f32(<16 x float>, <16 x float>, <16 x float>)"
+
+
+# Instruction sets that this processor may not have, and their instructions as functions.
+OTHERS = {
+    "dots": ({"registers": 32, "dots": True}, {"aarch64.neon.sdot.v4i32.v16i8": SDOT}),
+    "AVX-VNNI": (
+        {"bits": 256, "vnni": True},
+        {
+            "x86.avx512.vpdpbusd.256": words("vpdpbusd", 8, 8, (False, True)),
+            "x86.avx512.vpdpwssd.256": words("vpdpwssd", 8, 16, (True, True)),
+        },
+    ),
+    "AVX512-BF16": (
+        {"bits": 512, "registers": 32, "bf16": True},
+        {"x86.avx512bf16.dpbf16ps.512": brains("dpbf16ps")},
+    ),
+}
+
+
 @pytest.fixture
-def dots(monkeypatch):
-    """An instruction set with products of signed bytes, whichever processor this is."""
-    found = replace(isa.named("portable"), name="dots", registers=32, dots=True)
-    named = isa.named
+def other(monkeypatch):
+    """Another instruction set, whichever processor this is."""
 
-    def defined(engine, kernels):
-        module = LlvmModule()
-        for kernel in kernels:
-            kernel.emit(module, engine.isa)
-        kept = [line for line in module.text.splitlines() if not (line.startswith("declare") and "sdot" in line)]
-        return "\n".join([*kept, SDOT]).replace("@llvm.aarch64.neon.sdot.v4i32.v16i8(", "@sdot(")
+    def install(name):
+        changes, functions = OTHERS[name]
+        version = zlib.crc32(repr(OTHERS[name]).encode())
+        found = replace(isa.named("portable"), name=f"{name} {version}", **changes)
+        named = isa.named
 
-    monkeypatch.setattr(isa, "named", lambda name: found if name == "dots" else named(name))
-    monkeypatch.setattr(KernelCache, "texts", defined)
-    return found.name
+        def defined(engine, kernels):
+            module = LlvmModule()
+            for kernel in kernels:
+                kernel.emit(module, engine.isa)
+            lines = module.text.splitlines()
+            for symbol, text in functions.items():
+                lines = [x for x in lines if not (x.startswith("declare") and f"@llvm.{symbol}(" in x)]
+                function = re.search(r"@([^(]*)\(", text)[1]
+                lines = [x.replace(f"@llvm.{symbol}(", f"@{function}(") for x in lines] + [text]
+            return "\n".join(lines)
+
+        monkeypatch.setattr(isa, "named", lambda n: found if n == name else named(n))
+        monkeypatch.setattr(KernelCache, "texts", defined)
+        return name
+
+    return install
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("shape", "left"), [*zip([(33, 70, 50), (1, 1, 1), (7, 501, 18), (9, 1601, 413)], LAYOUTS, strict=True)]
 )
-def test_products_of_signed_bytes_by_an_instruction_of_arm(dots, shape, left, layout):
+@pytest.mark.parametrize(("name", "mode"), [("dots", "dots"), ("AVX-VNNI", "quads")])
+def test_products_of_signed_bytes_by_one_instruction(other, name, mode, shape, left, layout):
     m, k, n = shape
     rng = np.random.default_rng(7)
     x, y = array(rng, (m, k), "int8", left), array(rng, (k, n), "int8", layout)
-    assert planned(x, y, "int32", dots).product.tile.mode == "dots"
-    check(x, y, "int32", dots, cut=True)
-    check(x, y, "int32", dots, constant=True)
+    other(name)
+    assert planned(x, y, "int32", name).product.tile.mode == mode
+    check(x, y, "int32", name, cut=True)
+    check(x, y, "int32", name, constant=True)
+
+
+def test_products_of_unsigned_bytes_by_one_instruction(other):
+    rng = np.random.default_rng(8)
+    x, y = array(rng, (33, 70), "uint8", "rows"), array(rng, (70, 50), "int8", "rows")
+    check(x, y, "int32", other("AVX-VNNI"))
+
+
+@pytest.mark.parametrize(("left", "mode"), [("rows", "bf16"), ("columns", "fma")])
+@pytest.mark.parametrize("shape", [(33, 71, 50), (1, 1, 1), (9, 1601, 413)])
+def test_products_of_bfloat16_by_one_instruction(other, shape, left, mode):
+    m, k, n = shape
+    rng = np.random.default_rng(9)
+    other("AVX512-BF16")
+    for layout, out in zip(LAYOUTS[:3], ("bfloat16", "float32", "float32"), strict=True):
+        x, y = array(rng, (m, k), "bfloat16", left), array(rng, (k, n), "bfloat16", layout)
+        assert k == 1 or planned(x, y, out, "AVX512-BF16").product.tile.mode == mode
+        check(x, y, out, "AVX512-BF16", cut=True)
+
+
+@pytest.mark.skipif(not isa.named("portable").x86, reason="LLVM for another processor")
+@pytest.mark.parametrize(
+    ("cpu", "dtype", "step", "changes"),
+    [
+        ("alderlake", "int8", "vpdpbusd", {"bits": 256, "vnni": True, "features": "+avxvnni"}),
+        ("alderlake", "uint8", "vpdpwssd", {"bits": 256, "vnni": True, "features": "+avxvnni"}),
+        (
+            "cooperlake",
+            "bfloat16",
+            "vdpbf16ps",
+            {"bits": 512, "registers": 32, "bf16": True, "features": "+avx512bf16"},
+        ),
+    ],
+)
+def test_compiles_for_other_processors(monkeypatch, cpu, dtype, step, changes):
+    found = replace(isa.named("portable"), name=cpu, cpu=cpu, **changes)
+    rng = np.random.default_rng(0)
+    x, y = array(rng, (32, 64), dtype, "rows"), array(rng, (64, 64), dtype, "rows")
+    monkeypatch.setattr(isa, "named", lambda name: found)
+    text = KernelCache(found).assembly([planned(x, y, "float32" if dtype == "bfloat16" else "int32", cpu).product])
+    assert step in text

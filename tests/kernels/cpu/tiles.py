@@ -144,7 +144,7 @@ def _bytewise(f, name, at, left, right, depth):
     f.store(loop.results[0], at)
 
 
-def _normal(f, x):
+def normal(f, x):
     """Zero, with its sign, for what is below the normal numbers."""
     bits = x.bitcast(_LINE)
     return f.select((bits & 0x7F800000).eq(0), bits & -0x80000000, bits).bitcast("<16 x float>")
@@ -155,13 +155,13 @@ def _brain(f, name, at, left, right, depth):
     with f.loop(0, depth, carry=[zero, zero]) as loop:
         x = f.splat(f.load("i32", f.at(left, loop.index, 4)), 16)
         y = f.load(_LINE, f.at(right, loop.index, 64))
-        pairs = [[_normal(f, v.bitcast("<16 x float>")) for v in (x << 16, y << 16)]]
-        pairs.append([_normal(f, (v & -0x10000).bitcast("<16 x float>")) for v in (x, y)])
+        pairs = [[normal(f, v.bitcast("<16 x float>")) for v in (x << 16, y << 16)]]
+        pairs.append([normal(f, (v & -0x10000).bitcast("<16 x float>")) for v in (x, y)])
         sums = []
         for (p, q), total in zip(pairs, loop.carried, strict=True):
             text = f"call <16 x float> @llvm.fma.v16f32(<16 x float> {p.name}, <16 x float> {q.name}, "
-            sums.append(_normal(f, f.emit("<16 x float>", f"{text}<16 x float> {total.name})")))
+            sums.append(normal(f, f.emit("<16 x float>", f"{text}<16 x float> {total.name})")))
         loop.next(*sums)
     even, odd = loop.results
-    total = _normal(f, f.load("<16 x float>", at)) + _normal(f, even + odd)
-    f.store(_normal(f, total), at)
+    total = normal(f, f.load("<16 x float>", at)) + normal(f, even + odd)
+    f.store(normal(f, total), at)
