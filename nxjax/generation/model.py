@@ -21,6 +21,7 @@ from nxjax.generation.layers import added, attended, capped, linear, mlp, normal
 from nxjax.generation.rope import angles, rotated
 from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray
+from nxjax.trace.array import DeviceArray
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
 from nxjax.trace.scope import named_scope
@@ -255,7 +256,11 @@ def extend(
 
     Returns:
         Logits [batch, vocabulary] after the last real token of each sequence, or [batch, t, vocabulary], and the cache.
-        The cache must have room for the t tokens, including padding.
+        The cache must have room for the t tokens, including padding: without, tokens take the places of others. Under
+        `jit` nothing checks it.
+
+    Raises:
+        ParameterError: a window out of bounds, or outside `jit` no room for the tokens.
 
     >>> from nxjax.generation import init_cache
     >>> config = DecoderConfig(vocabulary=9, width=8, layers=2, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
@@ -272,6 +277,12 @@ def extend(
     if not t <= window <= cache.room:
         raise ParameterError("extend: window", got=window, expected=f"{t} new tokens to {cache.room}, the cache's room")
     start = cache.length
+    if isinstance(start, DeviceArray) and int(start.max()) + t > window:
+        raise ParameterError(
+            "extend: the cache has no room for these tokens",
+            got=f"{int(start.max())} tokens in the cache and {t} more, {window} rows to use",
+            fix="init_cache(config, room=...) with more room, or a larger window",
+        )
     positions = start[:, None] + jnp.arange(t, dtype=start.dtype)
     real = jnp.full((batch,), t, start.dtype) if counts is None else jnp.asarray(counts).astype(start.dtype)
     turns = _turns(config, positions, start + real)

@@ -157,6 +157,11 @@ def test_too_much_is_refused(params, config):
         extend(params, init_cache(config), np.zeros((1, 8), np.int32), config, window=4)
     with pytest.raises(ParameterError, match="room"):
         init_cache(config, room=161)
+    _, cache = extend(params, init_cache(config, room=10), np.zeros((1, 8), np.int32), config)
+    with pytest.raises(
+        ParameterError, match=r"no room for these tokens(.|\n)*8 tokens in the cache and 3 more, 10 rows"
+    ):
+        extend(params, cache, np.zeros((1, 3), np.int32), config)
     with pytest.raises(ParameterError, match="activations stay float"):
         generation.quantize_weights(params, config, "int8")
 
