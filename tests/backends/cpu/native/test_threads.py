@@ -222,10 +222,12 @@ stop = False
 def load():
     while not stop:
         busy(50, 2000, 1)
+        time.sleep(0.0005)  # the children need processors too
 def memory():
     r = runtime()
     while not stop:
-        r.release(r.acquire(1000))
+        for _ in range(1000): r.release(r.acquire(1000))
+        time.sleep(0.0005)
 threads = [threading.Thread(target=t) for t in (load, load, memory)]
 for t in threads: t.start()
 for round in range(5):
