@@ -19,7 +19,6 @@ pytest.importorskip("onnxruntime")
 
 FAKE = """
 import sys
-import onnx, onnxruntime
 
 KIND = {kind!r}
 ROW = "D RKNN: [10:00:00.000] {{}}    {{:<18}} INT8     {{}}    (1,3,8,8)     (1,16,8,8)     9/23/{{}}     18      {{}}"
@@ -52,6 +51,7 @@ class RKNN:
         if KIND == "hangs":
             import time
             time.sleep(600)
+        import onnx
         names = [n for n in onnx.load(self.model).graph.node]
         if KIND != "silent":
             print(ROW.format(0, "InputOperator", "CPU", 0, "InputOperator:x"))
@@ -75,6 +75,7 @@ class RKNN:
 
     def inference(self, inputs, data_format):
         assert data_format == ["nchw"] * len(inputs)
+        import onnxruntime
         session = onnxruntime.InferenceSession(self.model, providers=["CPUExecutionProvider"])
         ys = session.run(None, dict(zip([i.name for i in session.get_inputs()], inputs)))
         return [y[:, :1] for y in ys] if KIND == "other shapes" else ys
