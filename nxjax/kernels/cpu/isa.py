@@ -54,7 +54,7 @@ class Isa:
 
         What is said last counts.
         """
-        said = {word[1:]: word[0] for word in self.features.split(",")}
+        said = {word[1:]: word[:1] for word in self.features.split(",")}
         return any(said.get(name) == "+" for name in feature.split(" or "))
 
     @property

@@ -76,6 +76,13 @@ def test_byte_products_are_those_that_linux_says():
     assert bool(has.get("dotprod")) == (said is not None and "asimddp" in said[1].split())
 
 
+def test_what_is_said_last_of_a_feature_counts(processor):
+    processor("x86_64-unknown-linux-gnu", *AVX2, *AVX512, "avx512vnni")
+    assert not isa.named("portable").has("avx512vnni or avxvnni")
+    assert isa.named("avx512").has("avx512vnni or avxvnni")
+    assert not isa.named("avx512-base").has("avx512vnni")
+
+
 def test_a_name_that_does_not_run_here_is_refused(processor):
     processor("x86_64-unknown-linux-gnu", *AVX2)
     for name in ("neon", "avx512", "avx512-base", "sse2"):
