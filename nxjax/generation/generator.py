@@ -24,7 +24,7 @@ from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
-from nxjax.generation.weights import nbytes, pack_weights
+from nxjax.generation.weights import pack_weights
 from nxjax.quant.qarray import is_quantized
 from nxjax.runtime import devices
 from nxjax.trace.boundary import entry
@@ -33,13 +33,13 @@ from nxjax.transforms.jit import jit
 # The shortest padded prompt and the shortest window; each next one is so many times longer.
 SHORTEST: Final = 16
 PROMPTS: Final = 2
+# The most tokens of a prompt that one call reads: more gain nothing, and take memory.
+CHUNK: Final = 128
 WINDOW: Final = 256
 WINDOWS: Final = 4
 GREEDY: Final = Sampler()
 # First calls of a program that are no measure of it: they compile it, then what its held weights leave of it.
 WARM: Final = 2
-# The part of the weights' size of which so much free memory is kept for the next text.
-KEPT: Final = 8
 # Steps that have to be left for sequences that ended to be taken out of a batch: another size is another program.
 LEFT: Final = 32
 
@@ -60,8 +60,9 @@ def bucket(n: int, least: int, times: int, most: int) -> int:
 class Generator:
     """A decoder with its weights and optionally its tokenizer, ready to generate text.
 
-    The compiled steps close over the weights and prepare them once. Programs: one per padded length of
-    prompts (16, 32, 64, ...), one step per window of the cache (256, 1024, ...), each per batch size and sampler.
+    The compiled steps close over the weights and prepare them once. A prompt is read in chunks of 128 tokens. Programs:
+    one per padded length of what they leave (16, 32, 64, 128), one for chunks and one step per window of the cache
+    (256, 1024, ...), each per batch size and sampler.
     Prompts of a batch that are padded to different lengths are read apart, and sequences that ended leave a batch once
     half of it has.
 
@@ -74,6 +75,9 @@ class Generator:
         cache_dtype: of cached keys and values, as in `init_cache`: a float dtype, or int8 with scales.
         activations: in what products with weights in few bits are computed, "float32" or "int8", see `pack_weights`;
             by default as the weights say.
+
+    Attributes:
+        params: weights in few bits as they are packed; others as given.
 
     Raises:
         ParameterError: the parameters do not fit the decoder, or an argument is out of range.
@@ -101,7 +105,7 @@ class Generator:
         cache_dtype: Any = "float32",
         activations: str | None = None,
     ) -> None:
-        self.params, self.config, self.tokenizer = params, config, tokenizer
+        self.config, self.tokenizer = config, tokenizer
         if tokenizer is not None and len(tokenizer) > config.vocabulary:
             raise ParameterError(
                 "Generator: the tokenizer has more tokens than the decoder",
@@ -115,8 +119,9 @@ class Generator:
         self.room = config.context if room is None else room
         self.cache_dtype = cache_dtype
         quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
-        self._given = pack_weights(params, activations) if quantized else None
-        self.weights = nbytes(params)
+        # Not what was given: whoever lets go of it has one copy.
+        self.params = pack_weights(params, activations) if quantized else params
+        self._is_quantized = quantized
         self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()
@@ -134,12 +139,12 @@ class Generator:
         """
         key = (function, *static)
         if key not in self._programs:
-            config, given = self.config, self._given
-            if given is None:
-                made: Any = jit(partial(function, self.params, config, *static), donate_argnums=0 if donate else ())
-            else:
+            params, config = self.params, self.config
+            if self._is_quantized:
                 run = lambda params, cache, *arrays: function(params, config, *static, cache, *arrays)
-                made = partial(jit(run, donate_argnums=1 if donate else ()), given)
+                made: Any = partial(jit(run, donate_argnums=1 if donate else ()), params)
+            else:
+                made = jit(partial(function, params, config, *static), donate_argnums=0 if donate else ())
             self._programs[key] = made
         return self._programs[key]
 
@@ -336,19 +341,26 @@ class GenerationRun:
         if self.sampler.remembers:
             tokens, counts, _ = owner.padded(prompts, [0] * len(prompts))
             earlier = earlier.noted(jnp.where(jnp.arange(tokens.shape[1]) < counts[:, None], tokens, -1), False)
-        # Prompts of one length, as padded, are read together.
-        groups: dict[int, list[int]] = {}
+        # Prompts of one length, as padded, are read together: what whole chunks leave first, so that this alone is
+        # padded, and programs for chunks are one for each window.
+        groups: dict[tuple[int, int], list[int]] = {}
         for i, (row, start) in enumerate(zip(prompts, starts, strict=True)):
-            groups.setdefault(bucket(len(row) - start, SHORTEST, PROMPTS, owner.room), []).append(i)
+            chunks, rest = divmod(len(row) - start - 1, CHUNK)
+            groups.setdefault((chunks, bucket(rest + 1, SHORTEST, PROMPTS, owner.room)), []).append(i)
         y, log_p = np.zeros((len(prompts), 1), np.int32), np.zeros((len(prompts), 1), np.float32)
         alone, fresh = len(groups) == 1, cache is None
-        for some in groups.values():
-            tokens, counts, longest = owner.padded([prompts[i] for i in some], [starts[i] for i in some])
-            window = longest if fresh else owner.window(longest)
-            part = cache if alone and cache is not None else owner.empty(len(some), None if alone else longest)
+        for (chunks, size), some in groups.items():
+            room = None if alone else owner.window(max(len(prompts[i]) for i in some)) if chunks else size
+            part = cache if alone and cache is not None else owner.empty(len(some), room)
             at = np.array(some, np.int32)
             asked = earlier if alone else tree.map(lambda x, at=at: x[at], earlier)
-            first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
+            begins = [starts[i] for i in some]
+            for left in range(chunks, -1, -1):
+                near = [prompts[i][: len(prompts[i]) - left * CHUNK] for i in some]
+                tokens, counts, longest = owner.padded(near, begins)
+                window = longest if fresh and left == chunks else owner.window(longest)
+                first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
+                begins = list(map(len, near))
             y[some], log_p[some] = np.asarray(first), np.asarray(its)
             cache = part if alone else owner.copies(placed)(cache or owner.empty(len(prompts)), part, at)
         assert cache is not None
@@ -394,10 +406,10 @@ class GenerationRun:
         self._end()
 
     def _end(self) -> None:
-        """Let go of the cache, if nobody goes on with it, and of most of the memory that it was made in."""
+        """Let go of the cache, if nobody goes on with it, and of the memory that it was made in."""
         if self.kept is None:
             del self.cache
-        devices()[0].trim(self.owner.weights // KEPT)
+        devices()[0].trim()
 
     def _guessed(self, last: Any) -> Any:
         """The tokens to read: the last ones [batch, 1], and guesses after them."""

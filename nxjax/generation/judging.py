@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,14 +12,11 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.generator import Generator
+from nxjax.generation.generator import CHUNK, Generator
 from nxjax.generation.model import Params, extend
 from nxjax.generation.result import listed
 from nxjax.trace.boundary import entry
 from nxjax.trace.core import Array
-
-# Tokens read in one call: their logits are held at once.
-CHUNK: Final = 128
 
 
 class Perplexity(NamedTuple):

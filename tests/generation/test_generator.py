@@ -1,6 +1,9 @@
 """Writing: against a loop without a cache, row by row, on the device; few programs; beams against all sequences."""
 
 import itertools
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -140,3 +143,41 @@ def test_wrong_calls_are_named(generator, params, config, tokenizer):
         Generator(params, DecoderConfig(**{**config.to_dict(), "vocabulary": 260}), tokenizer)
     with pytest.raises(ParameterError, match="beams"):
         beam_search(generator, [1], 0)
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="who counts a process' bytes is Linux")
+def test_weights_in_few_bits_are_in_memory_once():
+    code = """
+import numpy as np, re, nxjax as nx
+from nxjax.generation import DecoderConfig, Generator, nbytes
+from nxjax.quant.qarray import QArray
+
+def used():
+    return int(re.search(r"Anonymous: +(\\d+)", open("/proc/self/smaps_rollup").read())[1]) << 10
+
+def few(shape):
+    if len(shape) < 2:
+        return np.ones(shape, "f4")
+    return QArray(np.ones(shape, "i1"), np.full((1, shape[1]), 1e-3, "f4"))
+
+def made(hidden):
+    config = DecoderConfig(512, 512, 1, 4, 2, 128, hidden, context=256)
+    shapes = config.shapes
+    one = {k: {n: few(s) for n, s in part.items()} for k, part in shapes.pop("layers")[0].items()}
+    return Generator({**{n: few(s) for n, s in shapes.items()}, "layers": [one]}, config)
+
+def run(generator):
+    for n in (3, 20):
+        generator.generate([1] * n, max_tokens=2)
+
+run(made(512))
+before = used()
+large = made(32768)
+run(large)
+print(used() - before, nbytes(large.params))
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    grown, weights = map(int, run.stdout.split())
+    assert weights > 48 << 20
+    # With what programs take; a second copy would be twice as much.
+    assert grown < 1.6 * weights

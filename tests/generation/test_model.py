@@ -331,10 +331,10 @@ def test_a_generator_holds_weights_in_few_bits_once(params, config):
         if not isinstance(program, partial):
             continue  # of caches
         (given,) = program.args
-        assert given is generator._given
+        assert given is generator.params
         # Tables of rotations are all that is left.
         assert all(c.size <= 160 * 8 for entry in program.func._entries.values() for c in entry.consts)
-    packed = [w for w in nx.tree.leaves(generator._given, is_leaf=nx.quant.qarray.is_quantized) if w.ndim == 2]
+    packed = [w for w in nx.tree.leaves(generator.params, is_leaf=nx.quant.qarray.is_quantized) if w.ndim == 2]
     assert {str(w.data.dtype) for w in packed} == {"uint8"}
     # A group of columns may be filled up.
     assert all(w.data.size <= w.shape[0] * (w.shape[1] + 7) // 2 for w in packed)
@@ -342,7 +342,7 @@ def test_a_generator_holds_weights_in_few_bits_once(params, config):
     whole = Generator(few, config, activations="int8")
     alone, beside = whole.generate([1] * 17, max_tokens=9), whole.generate([[1] * 17, [2], [3] * 5], max_tokens=9)
     assert alone.tokens[0] == beside.tokens[0]
-    exact, near = (np.asarray(generation.forward(p, [[1, 2, 3]], config)) for p in (few, whole._given))
+    exact, near = (np.asarray(generation.forward(p, [[1, 2, 3]], config)) for p in (few, whole.params))
     assert 0 < abs(exact - near).max() < 0.05 * abs(exact).max()
 
 

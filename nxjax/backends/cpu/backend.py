@@ -5,6 +5,7 @@ Must not import the compiler itself: a program that never compiles, as its funct
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import sys
 from collections.abc import Mapping
@@ -112,6 +113,10 @@ class CpuBackend(Backend):
     def trim(self, device: Device, nbytes: int) -> None:
         if _COMPILER in sys.modules and (found := _compiler().runtime.loaded()) is not None:
             found.trim(nbytes)
+        # What NumPy, Python and the compiler had, as far as the C library says how.
+        heap: Any = getattr(ctypes.pythonapi, "malloc_trim", None)
+        if heap is not None:
+            heap(ctypes.c_size_t(0))
 
     def clear(self) -> None:
         # What was never loaded keeps nothing.

@@ -117,9 +117,7 @@ def _chunks(record: bytes) -> Iterator[bytes]:
         at += 8 + size
 
 
-def _unpacked(
-    record: bytes, program: Program, what: Sequence[str], make: Callable[[], Any]
-) -> StoredExecutable | None:
+def _unpacked(record: bytes, program: Program, what: Sequence[str], make: Callable[[], Any]) -> StoredExecutable | None:
     chunks = list(_chunks(record))
     numbers = [np.frombuffer(x, np.int64) for x in chunks[:13]]
     head, code, words, ins, outs, temps, jumps, cases, moves, results, overwritten, codes, places = numbers
