@@ -281,9 +281,7 @@ def _chosen(
     policy = choice.policy if choice.policy.exceptions else choice.policy.base
     # What float layers read may differ from what integer ones read: a power in float reads its exponent.
     origins = found and PlannedCall(fun, found.measured[0], {}, params).plan(policy, "quantize").origins()
-    return Quantized(
-        fun, policy, choice.ranges, params, origins, corrections=choice.corrections, trials=choice.trials
-    )
+    return Quantized(fun, policy, choice.ranges, params, origins, corrections=choice.corrections, trials=choice.trials)
 
 
 def _of_step(
