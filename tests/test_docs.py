@@ -282,6 +282,14 @@ def test_notebooks_run(path: Path):
     assert sum(c.cell_type == "code" for c in notebook.cells) >= 5
 
 
+@pytest.mark.parametrize("path", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=lambda p: p.name)
+def test_notebooks_are_stored_without_progress_bars(path: Path):
+    """Bars have times in them, and are lines of control characters where the notebook is read."""
+    cells = json.loads(path.read_text())["cells"]
+    printed = ["".join(output.get("text", "")) for cell in cells for output in cell.get("outputs", ())]
+    assert not [text for text in printed if re.search(r"\d+%\|", text)]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_tables_have_headers(page: Path):
     empty = re.findall(r"^\|(?:\s*\|)+\n\|[-| :]+\|$", page.read_text(), re.MULTILINE)
