@@ -35,7 +35,7 @@ SHORTEST: Final = 16
 PROMPTS: Final = 2
 # The most tokens of a prompt that one call reads: more gain nothing, and take memory.
 CHUNK: Final = 128
-WINDOW: Final = 256
+WINDOW: Final = 64
 WINDOWS: Final = 4
 GREEDY: Final = Sampler()
 # First calls of a program that are no measure of it: they compile it, then what its held weights leave of it.
@@ -62,7 +62,7 @@ class Generator:
 
     The compiled steps close over the weights and prepare them once. A prompt is read in chunks of 128 tokens. Programs:
     one per padded length of what they leave (16, 32, 64, 128), one for chunks and one step per window of the cache
-    (256, 1024, ...), each per batch size and sampler.
+    (64, 256, 1024, ...), each per batch size and sampler.
     Prompts of a batch that are padded to different lengths are read apart, and sequences that ended leave a batch once
     half of it has.
 
