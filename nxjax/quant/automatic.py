@@ -91,9 +91,12 @@ def policy_for(
     1. Each layer computes on integers alone, all others in float: what it adds to the noise of the results is its rank.
        Elementwise layers and loops are layers as products are. Layers are switched within one compiled program.
     2. The worst layers leave 8 bits, products as long as 80 % of the multiply-accumulates stay. Their number is the
-       least for which the switched program is good enough; with ``metric``, growing shares of all layers.
+       least for which the switched program is good enough.
     3. They are given 16 bits, or float where 16 bits are no better; the ranges that these need are added, and the
        function itself is measured. If it is not good enough, more layers follow, and then the same in float.
+
+    A ``metric`` then judges what the decibels chose. If it loses too much, growing shares of all layers follow, and the
+    metric alone decides.
 
     Nothing in it is random. What is returned measured best; int8 itself is among what is measured.
 
@@ -135,7 +138,13 @@ def policy_for(
         return found
 
     plain, allowed = asked(fun), POINTS if budget is None else budget
-    choice = search.best(plain - allowed, lambda choice: asked(make(choice)))
+    reached = lambda choice: asked(make(choice))
+    # A metric of few samples is kept by chance, too: what the decibels choose comes first.
+    choice = search.best(ENOUGH)
+    if (found := reached(choice)) >= plain - allowed:
+        return choice._replace(trials=choice.trials.judged(found))
+    search.trials.clear()
+    choice = search.best(plain - allowed, reached)
     if choice.trials.best < plain - allowed:
         _missed(f"keeps the metric, {plain:.4g} in float, within a budget of {allowed:.4g}", choice)
     return choice
@@ -207,6 +216,7 @@ class _Search:
         self.whole = dict(start.whole)
         self.trials: list[WidthTrial] = []
         self.effects: GridEffects | None = None
+        self._layers: tuple[QuantPlan, Switches, list[WideCandidate]] | None = None
 
     def told(self, wanted: float) -> Chosen:
         """`best`, with a warning where a result is poor still."""
@@ -224,12 +234,7 @@ class _Search:
         best = Chosen(self.base, self.start.ranges, self.start.corrections)
         most = self._measured(best, [], None, 1, reached)
         if most < wanted:
-            plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(self.base, "quantize")
-            self.effects = GridEffects(
-                self.fun, self.base, self.params, best.ranges, self.held, best.corrections, switched=True
-            )
-            switches = Switches(self.effects, self.effects.choice(best.ranges), best.corrections)
-            ranked = _ranked(plan, switches, self.progress)
+            plan, switches, ranked = self._layers = self._layers or self._rank(best)
             total = max(sum(c.macs for c in ranked), 1)
             goal = wanted if reached else _goal(ranked, switches, wanted)
             # Integers are not quite what float on their grids says.
@@ -250,6 +255,15 @@ class _Search:
                         if found >= enough:
                             return choice._replace(trials=WidthTrials(self.trials))
         return best._replace(trials=WidthTrials(self.trials))
+
+    def _rank(self, best: Chosen) -> tuple[QuantPlan, Switches, list[WideCandidate]]:
+        """The layers, on grids that can be switched, and in the order in which they leave 8 bits."""
+        plan = PlannedCall(self.fun, self.held[0], {}, self.params).plan(self.base, "quantize")
+        self.effects = GridEffects(
+            self.fun, self.base, self.params, best.ranges, self.held, best.corrections, switched=True
+        )
+        switches = Switches(self.effects, self.effects.choice(best.ranges), best.corrections)
+        return plan, switches, _ranked(plan, switches, self.progress)
 
     def _measured(
         self,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import final
 
 from nxjax.display import page
@@ -43,14 +44,22 @@ class WidthTrials(tuple[WidthTrial, ...]):
 
     @property
     def best(self) -> float:
-        """The best that was found."""
-        return max((t.found for t in self), default=float("inf"))
+        """The best that was found, in the unit of the last."""
+        return max((t.found for t in self if t.unit == self[-1].unit), default=float("inf"))
+
+    def judged(self, metric: float) -> WidthTrials:
+        """With the metric of what was best."""
+        best = max(self, key=lambda t: t.found)
+        return WidthTrials([*self, replace(best, found=metric, unit="metric")])
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [(str(t.sixteen), str(t.floats), f"{t.share:.1%}", f"{t.found:.4g}") for t in self]
+        units = {t.unit for t in self}
+        shown: Callable[[WidthTrial], str] = lambda t: f"{t.found:.4g}" + (f" {t.unit}" if len(units) > 1 else "")
+        return [(str(t.sixteen), str(t.floats), f"{t.share:.1%}", shown(t)) for t in self]
 
     def _head(self) -> tuple[str, ...]:
-        return "in 16 bits", "in float", "products in 8 bits", self[0].unit if self else "dB"
+        units = dict.fromkeys(t.unit for t in self) or ("dB",)
+        return "in 16 bits", "in float", "products in 8 bits", " or ".join(units)
 
     def __repr__(self) -> str:
         return "\n".join(columns([self._head(), *self._rows()]))

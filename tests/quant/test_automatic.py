@@ -101,6 +101,13 @@ def test_a_metric_decides():
     assert asked[0] == 0.0 and metric(q) >= -0.004
 
 
+def test_a_metric_that_is_kept_by_chance_keeps_the_decibels():
+    q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=lambda f: 1.0)
+    assert db(hard, q, X) >= 20 and q.trials[0].unit == "dB"
+    assert (q.trials[-1].unit, q.trials[-1].found, q.trials.best) == ("metric", 1.0, 1.0)
+    assert "dB or metric" in repr(q.trials) and "1 metric" in repr(q.trials)
+
+
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
