@@ -19,6 +19,8 @@ from nxjax.ops.fixed.functions import FUNCTIONS, table, unary
 from nxjax.ops.quant_base import QuantizedOp, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import all_grid_integers, look_up, rescale_static, to_output_grid, wrap_int32
+from nxjax.ops.rounding import is_finite
+from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, find_op, get_op
 from nxjax.trace.types import ArrayType
@@ -123,6 +125,15 @@ def _table(
     return table(real, x_grid, y_grid)
 
 
+def finite_slope(function: str, x: Array, parameters: Any = ()) -> Array | None:
+    """The derivative of an elementwise function at the values of a grid; 0 where it has none, as at the end of a grid.
+
+    A grid has a 0 where values are not: log and powers have a pole there. None for functions that are flat all over.
+    """
+    slope = get_op(function).jvp((x,), (like(x, 1),), **dict(parameters))[1]
+    return None if slope is None else select_n(is_finite(slope), like(slope, 0), slope)
+
+
 def forget_tables() -> None:
     """Drop the tables of functions by name: an op is being defined anew."""
     _table.cache_clear()
@@ -171,7 +182,8 @@ class QUnary(QuantizedOp, Elementwise):
     ) -> Any:
         (x,), (t,) = primals, tangents
         assert t is not None
-        return get_op(function).jvp((x,), (t,), **dict(parameters))[1]
+        slope = finite_slope(function, x, parameters)
+        return None if slope is None else mul(slope, t)
 
 
 qadd = QAdd()

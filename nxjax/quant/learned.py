@@ -15,11 +15,14 @@ import numpy as np
 from nxjax.errors import ParameterError, described
 from nxjax.ops.arithmetic import add, max, min, mul, sub
 from nxjax.ops.base import like
+from nxjax.ops.compare import eq
 from nxjax.ops.fake_quantize import blocks
 from nxjax.ops.identity import stop_gradient
+from nxjax.ops.quant_elementwise import finite_slope
 from nxjax.ops.quant_grid import Grid
 from nxjax.ops.quant_traced import broadcast_blocks, symmetric_limit
 from nxjax.ops.rounding import TO_NEAREST_EVEN, round
+from nxjax.ops.select import select_n
 from nxjax.quant import calibration
 from nxjax.quant.error_feedback import searched
 from nxjax.quant.function import Quantized
@@ -27,13 +30,14 @@ from nxjax.quant.groups import FusedGroup
 from nxjax.quant.observe import Ranges, StatisticsTrace
 from nxjax.quant.plan import Inner, QuantPlan
 from nxjax.quant.planned import PlannedCall
+from nxjax.quant.pointwise import TableFunction
 from nxjax.quant.products import Weighted
 from nxjax.quant.scheme import Policy, as_policy
 from nxjax.quant.walk import SHARES, NDArray, Range, Walker, covering
 from nxjax.trace import dtypes, tree
 from nxjax.trace.array import as_value
 from nxjax.trace.boundary import entry
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, get_op
 from nxjax.trace.program import Var
 
 # Steps by site of an activation and by layer, of its weights.
@@ -191,6 +195,9 @@ def on_steps(v: Array, step: Array, low: float, high: float, count: int) -> Arra
     still = stop_gradient(max(step, like(step, TINY)))
     moved = mul(sub(step, stop_gradient(step)), like(step, share))
     step = broadcast_blocks(add(still, moved), v.shape)
+    # What lies far out has a ratio, and this a derivative, that are finite.
+    wide = broadcast_blocks(still, v.shape)
+    v = min(max(v, mul(wide, like(wide, low - 1))), mul(wide, like(wide, high + 1)))
     ratio = min(max(v / step, like(v, low)), like(v, high))
     whole = add(ratio, stop_gradient(sub(round(ratio, rounding_method=TO_NEAREST_EVEN), ratio)))
     return mul(whole, step)
@@ -216,6 +223,8 @@ class _Learning(Walker):
 
     def group(self, group: FusedGroup) -> None:
         dtype = group.scheme.weights
+        if isinstance(group, TableFunction):
+            return self.define(group.output, self._function(group))
         if not isinstance(group, Weighted) or dtype not in INTEGERS:
             for e in group.equations:
                 self.plain(e)
@@ -226,6 +235,14 @@ class _Learning(Walker):
         last = symmetric_limit(dtype)
         stored = on_steps(w, step, -last, last, w.size // step.size)
         self.define(group.output, group.in_float(self, self.value(group.activations[0]), stored))
+
+    def _function(self, group: TableFunction) -> Array:
+        """As integers have it: what is no number is 0, and a pole has no slope."""
+        x, parameters = self.value(group.activations[0]), dict(group.parameters)
+        y = stop_gradient(get_op(group.function)(x, **parameters))
+        y = select_n(eq(y, y), like(y, 0), y)
+        slope = finite_slope(group.function, stop_gradient(x), group.parameters)
+        return y if slope is None else add(y, mul(sub(x, stop_gradient(x)), slope))
 
     def inner(self, step: Inner) -> None:
         self.plain(step.equation)

@@ -163,6 +163,18 @@ def test_functions_are_batched(d: Draw):
     loops(qunary, [[d.on(params["x_grid"], (2, 3))] for _ in range(3)], params)
 
 
+@pytest.mark.parametrize("dtype", [I8, I16], ids=str)
+@pytest.mark.parametrize("function", ["log", "rsqrt", "sqrt"])
+def test_a_pole_has_no_slope(function: str, dtype: np.dtype):
+    """A grid has a 0 where values are not, as behind a small epsilon; an infinite slope there ends training."""
+    grid = Grid(dtype, 0.01, -100)
+    params = {"function": function, "x_grid": grid, "y_grid": grid, "rounding": "double"}
+    g = nx.grad(lambda x: qunary(x, **params).sum())(np.array([0.0, 0.9], np.float32))
+    assert g[0] == 0 and g[1] != 0
+    scaled = nx.grad(lambda s: qunary(s * np.array([0.0, 0.9], np.float32), **params).sum())(1.0)
+    assert np.isfinite(scaled)
+
+
 def test_unknown_functions_are_refused():
     x = np.zeros(3, np.float32)
     params = {"x_grid": G, "y_grid": G, "rounding": "double", "parameters": ()}

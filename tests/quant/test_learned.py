@@ -48,6 +48,20 @@ def test_values_that_are_never_above_0(least: float):
     np.testing.assert_allclose(value, f(p, x).sum(), rtol=0.02)
 
 
+def test_values_that_a_grid_makes_0_have_no_slope_at_a_pole():
+    """A norm of rows of one number: its variance, and with it epsilon, is 0 on a grid."""
+    norms = [lambda x: x / jnp.sqrt((x * x).sum(-1, keepdims=True) + 1e-9), lambda x: jnp.log(abs(x) + 1e-9)]
+    for f in norms:
+        g = lambda p, x, f=f: f(x @ p["w"])
+        p = {"w": np.eye(4, dtype=np.float32)}
+        x = normal(5, 4)
+        x[0] = 0
+        for policy in ("int8", "int16x8"):
+            learned = nx.quant.lsq(g, policy, calibrate=[(p, normal(5, 4))])
+            slopes = nx.grad(lambda steps, p: learned(steps, p, x).sum(), argnums=(0, 1))(learned.initial, p)  # noqa: B023
+            assert all(np.isfinite(np.asarray(v)).all() for v in nx.tree.leaves(slopes)), policy
+
+
 def test_a_branch_that_no_batch_takes_stays_in_float():
     f = lambda p, x: lax.cond(x.sum() > 0, lambda x: jnp.tanh(x @ p["w"]), lambda x: x @ p["v"], x) @ p["w"]
     p, x = {"w": normal(3, 3), "v": normal(3, 3)}, abs(normal(2, 3))
