@@ -7,7 +7,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.ops.arithmetic import add, div, max, min, mul, sub
+from nxjax.ops.arithmetic import add, max, min, mul, sub
 from nxjax.ops.base import KeepsAxis, NDArray, check_counted_axis, like, require
 from nxjax.ops.bitwise import and_, clz, shift_left, shift_right_arithmetic
 from nxjax.ops.compare import ge, gt, lt
@@ -57,7 +57,10 @@ def _inverses16() -> NDArray:
 def _high_product(a: Array, b: Array) -> Array:
     product = mul(a, b)
     nudge = select_n(ge(product, like(a, 0)), like(a, 1 - (1 << 30)), like(a, 1 << 30))
-    return min(div(add(product, nudge), like(a, 1 << 31)), like(a, INT32_MAX))
+    nudged = add(product, nudge)
+    # Divided by 2**31 towards zero: chips without 64 bits shift in a few steps and divide in hundreds.
+    up = and_(shift_right_arithmetic(nudged, like(a, 63)), like(a, INT32_MAX))
+    return min(shift_right_arithmetic(add(nudged, up), like(a, 31)), like(a, INT32_MAX))
 
 
 def _divide_by_power(x: Array, exponent: Array) -> Array:
