@@ -142,15 +142,23 @@ def test_what_only_a_host_computes_is_refused(f):
     assert not (found := verdict(equation)).ok and "no form in StableHLO" in found.reason
 
 
+def lowered(name, f, *args):
+    program = inlined(nx.jit(f).trace(*args).program)
+    assert all(verdict(e).ok for e in program.equations), name
+    with integer_products():
+        return lower(narrow(program), located=True)[0]
+
+
+def test_a_quantized_softmax_divides_by_shifts():
+    """A division of 64 bits is hundreds of steps there, and takes the compiler seconds."""
+    text = lowered(*next(case for case in CASES if case[0] == "quant_softmax 0"))
+    assert "stablehlo.shift_right_arithmetic" in text and not re.search(r"stablehlo\.divide .*i64>", text)
+
+
 @pytest.mark.parametrize("part", range(3))
 def test_all_compile(part):
     chosen = CASES[part::3]
-    texts = []
-    for name, f, *args in chosen:
-        program = inlined(nx.jit(f).trace(*args).program)
-        assert all(verdict(e).ok for e in program.equations), name
-        with integer_products():
-            texts.append(lower(narrow(program), located=True)[0])
+    texts = [lowered(*case) for case in chosen]
     made = compiler.compile_texts(texts, parsed("v5e"))
     left = {
         name: str(m) for (name, *_), m in zip(chosen, made, strict=True) if not isinstance(m, compiler.CompiledModule)
