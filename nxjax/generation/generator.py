@@ -361,7 +361,8 @@ class GenerationRun:
                 window = longest if fresh and left == chunks else owner.window(longest)
                 first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
                 begins = list(map(len, near))
-            y[some], log_p[some] = np.asarray(first), np.asarray(its)
+                if not left:
+                    y[some], log_p[some] = np.asarray(first), np.asarray(its)
             cache = part if alone else owner.copies(placed)(cache or owner.empty(len(prompts)), part, at)
         assert cache is not None
         self.cache, self.earlier = cache, earlier

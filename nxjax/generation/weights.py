@@ -16,6 +16,7 @@ from nxjax.files import safe_io
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.model import Params, check, forward
 from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.ops.block_dot import ACTIVATIONS
 from nxjax.quant.packed import PackedQArray, packed
 from nxjax.quant.qarray import QArray, is_quantized
 from nxjax.trace.boundary import entry
@@ -82,6 +83,9 @@ def pack_weights(params: Params, activations: str | None = None) -> Params:
     >>> pack_weights(small, "int8")["layers"][0]["attention"]["qkv"].layout.activations
     'int8'
     """
+
+    if activations not in (None, *ACTIVATIONS):
+        raise ParameterError("pack_weights: activations", got=activations, expected=" or ".join(ACTIVATIONS))
 
     def each(path: Any, w: Any) -> Any:
         if not is_quantized(w):

