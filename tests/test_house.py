@@ -183,6 +183,11 @@ def parsed(path: Path) -> Facts:
     )
 
 
+def last_name(node: ast.AST) -> str:
+    """``b`` of ``a.b``: to write out every call of every file takes longer than to find it."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
 OP_FILES = {name: file for file, names in INDEX.items() for name in names.split()}
 
 
@@ -194,7 +199,7 @@ def found_by_name(nodes: list[ast.AST]) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == "nxjax.ops":
             vocabulary |= {alias.asname or alias.name for alias in node.names if alias.name == "vocabulary"}
     for node in nodes:
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        if isinstance(node, ast.Call) and last_name(node.func).endswith("import_module"):
             found |= {a.value for a in node.args if isinstance(a, ast.Constant) and str(a.value).startswith("nxjax.")}
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in vocabulary:
             found |= {f"nxjax.{file}" for file in [OP_FILES.get(node.attr.rstrip("_"))] if file}
