@@ -10,8 +10,8 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Var
 
 RNG = np.random.default_rng(0)
-W = RNG.normal(size=(16, 32)).astype(np.float32)
-X = RNG.normal(size=(3, 16)).astype(np.float32)
+W = RNG.normal(size=(64, 128)).astype(np.float32)
+X = RNG.normal(size=(3, 64)).astype(np.float32)
 
 
 def bytes_of(program):
