@@ -163,7 +163,7 @@ class EdgeTpu(NpuTarget):
         if any(o.name == "FULLY_CONNECTED" and o.weights.grid and o.weights.grid.axis is not None for o in operations):
             build.notes.append(
                 "dense layers have a scale per channel, which is newer than Google's compiler and not in its table; "
-                "where it refuses them: nx.quant.Scheme(dense_per_channel=False), or rows_as_pixels=True"
+                "if it does not take them: nx.quant.Scheme(dense_per_channel=False), or rows_as_pixels=True"
             )
         compiler = shutil.which(COMPILER)
         if compiler is None:
