@@ -92,6 +92,15 @@ class Scheme:
         """Activations on calibrated integer grids: the whole equation is integer arithmetic."""
         return self.activations in ACTIVATIONS and not self.dynamic
 
+    @property
+    def exceptions(self) -> dict[str, Scheme | str | None]:
+        """Layers that compute otherwise, as a policy that a search found may have: none.
+
+        >>> Scheme().exceptions
+        {}
+        """
+        return {}
+
 
 PRESETS: Final[dict[str, Scheme]] = {
     "int8": Scheme(),

@@ -101,6 +101,12 @@ def test_a_metric_decides():
     assert asked[0] == 0.0 and metric(q) >= -0.004
 
 
+def test_what_left_8_bits_can_be_asked_where_nothing_did():
+    f = lambda x: jnp.tanh(x @ W)
+    for policy in (None, "auto", "int8"):
+        assert nx.quantize(f, policy, calibrate=[(X,)]).policy.exceptions == {}
+
+
 def test_a_metric_that_is_kept_by_chance_keeps_the_decibels():
     q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=lambda f: 1.0)
     assert db(hard, q, X) >= 20 and q.trials[0].unit == "dB"
