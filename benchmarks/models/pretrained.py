@@ -18,7 +18,7 @@ import numpy as np
 import nxjax as nx
 from benchmarks.models import typed_files
 from nxjax.demo import sounds, text
-from nxjax.demo.packaged import packaged
+from nxjax.files.packaged import packaged
 
 
 class Runner(Protocol):

