@@ -11,9 +11,9 @@ import numpy as np
 
 from nxjax.display.progress import bars
 from nxjax.errors import NxError, ParameterError, Shown, Source, described
-from nxjax.quant import results, weight_rounding
+from nxjax.quant import masks, results, weight_rounding
 from nxjax.quant.effects import GridChoice, GridEffects
-from nxjax.quant.observe import Histograms, Ranges, Statistics
+from nxjax.quant.observe import MASKED_ROW, Gaps, Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
@@ -139,6 +139,10 @@ def run(
         )
     policy, batches = _taken(policy, batches, sources, tells)
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
+    masking = _masking(fun, policy, kept, params, whole)
+    if masking:
+        again = kept if isinstance(data, Iterator) else data
+        return run(fun, without(policy, masking), again, observer, params, progress, correct, feedback, tells)
     # What no data reach, such as a bias of zeros, is exact on its grid.
     if tells:
         results.check_ranges({site: span for site, span in whole.items() if site not in constant or any(span)}, sources)
@@ -380,6 +384,27 @@ def _taken(
         )
     inside = lambda name: any(name.startswith(f"{part}/") for part in left)
     return without(policy, left), {site: seen for site, seen in batches.items() if not inside(site)}
+
+
+def _masking(
+    fun: Callable[..., Any],
+    policy: Policy,
+    data: Sequence[Any],
+    params: Sequence[int] | int | None,
+    spans: dict[str, Range],
+) -> set[str]:
+    """The layers that compute with masks as values: far numbers, and others too small for a grid that holds both."""
+    largest = {site: max(map(abs, span)) for site, span in spans.items()}
+    far = {site for site, most in largest.items() if most >= MASKED_ROW}
+    if not far:
+        return set()
+    plan = PlannedCall(fun, _fitting(fun, data[0]), {}, params).plan(policy, "quantize", True)
+    gaps = _compiled(fun, policy, params, Gaps(spans, masks.shares(plan, far)), {}, {}, {}, set(), set())
+    seen = [gaps(*_fitting(fun, batch)) for batch in data]
+    kinds = {site: np.asarray([batch[site] for batch in seen]).max(0) > 0 for site in far}
+    # Masks lie on one side of all others.
+    held = {site for site, (small, between, low, high) in kinds.items() if small and not between and low != high}
+    return masks.layers_without_room(plan, held, largest)
 
 
 def _joined(site: str, seen: list[Range], observer: Observer) -> Range:

@@ -113,7 +113,7 @@ class GridEffects:
         self._taken = {use for use, grid in whole if first.made.get(use[1]) == grid}
         self._runs: dict[Any, Callable[..., Any]] = {}
         # Of the parts of results, the number of each one's; known when the program is traced.
-        self._owners: list[int] = []
+        self._owners: list[str] = []
 
     def choice(self, ranges: Mapping[str, Range], policy: Policy | None = None) -> GridChoice:
         """The grids that ranges give, with ``policy`` of another one than at first; nothing is computed."""
@@ -194,17 +194,16 @@ class GridEffects:
         call = PlannedCall(self.fun, args, {}, self.params)
         plan = call.plan(self.policy, "quantize", True)
         exact = StatisticsTrace(plan, Ranges())
-        ends = exact.run(call.values)
         products = {
             k: slice_(correcting, start_indices=(i,), limit_indices=(i + 1,))
             for i, k in enumerate(self._first.products)
         }
         given = _Given(self._places, self._taken, named, self.switched, rows, held, products, shifts)
         walk = _Rounded(exact, Quantizer(plan, inside, call.stored(plan), corrections=self.known), given)
-        self._owners[:], *made = results.parts(plan, ends, walk.run(call.values))
+        self._owners[:], ends = results.ends(plan, exact, walk, call.values)
         values = () if self.switched else results.group_values(plan)
         inner = results.powers((exact.env[v], walk.env[v]) for v in values)
-        return results.powers(zip(*made, strict=True)), inner, walk.found
+        return results.powers(ends, apart=True), inner, walk.found
 
     def quality(self, choice: GridChoice, corrections: Corrections) -> Quality:
         """The noise of results, and of layers where none is switched."""
@@ -212,7 +211,7 @@ class GridEffects:
         ends, inner = ([each[i] for each in found] for i in (0, 1))
         values = () if self.switched else results.group_values(self.plan)
         noise = dict(zip(values, (results.sqnr(*pair) for pair in results.summed(inner)), strict=True))
-        return Quality(results.worst_parts(self._owners, ends), list(results.noisy_layers(self.plan, noise)))
+        return results.quality(self._owners, ends, list(results.noisy_layers(self.plan, noise)))
 
     def noise(
         self, choice: GridChoice, corrections: Corrections, floats: Sequence[bool], batches: int | None = None

@@ -91,12 +91,7 @@ class Ranges(Statistics):
         low, high = reduce_min(x, axes=axes), reduce_max(x, axes=axes)
         if masked is not None:
             top = broadcast_in_dim(high, shape=x.shape, broadcast_dimensions=())
-            far = lt(x, sub(top, like(x, MASKED_ROW)))
-            if masked.axis is not None:
-                others = tuple(a for a in axes if a != masked.axis)
-                row = broadcast_in_dim(reduce_max(x, axes=(masked.axis,)), shape=x.shape, broadcast_dimensions=others)
-                far = or_(far, lt(x, sub(row, like(x, MASKED))))
-            least = reduce_min(select_n(far, x, top), axes=axes)
+            least = reduce_min(select_n(below(x, masked), x, top), axes=axes)
             margin = max(like(least, masked.margin), mul(sub(high, least), like(least, ROOM)))
             room = sub(least, margin)
             low = room if always else select_n(lt(low, least), low, room)
@@ -110,6 +105,18 @@ class Ranges(Statistics):
 
     def over_steps(self, stacked: Stat) -> Stat:
         return reduce_min(stacked[0], axes=(0,)), reduce_max(stacked[1], axes=(0,))
+
+
+def below(x: Array, masked: MaskedRow) -> Array:
+    """Which elements of ``x`` are masks: far below the greatest of all, or of their row."""
+    axes = tuple(range(x.ndim))
+    top = broadcast_in_dim(reduce_max(x, axes=axes), shape=x.shape, broadcast_dimensions=())
+    far = lt(x, sub(top, like(x, MASKED_ROW)))
+    if masked.axis is None:
+        return far
+    others = tuple(a for a in axes if a != masked.axis)
+    row = broadcast_in_dim(reduce_max(x, axes=(masked.axis,)), shape=x.shape, broadcast_dimensions=others)
+    return or_(far, lt(x, sub(row, like(x, MASKED))))
 
 
 def _ends(x: Array, kept: Array) -> tuple[Array, Array]:
@@ -166,6 +173,49 @@ class Histograms(Statistics):
 
     def over_steps(self, stacked: Stat) -> Stat:
         return (reduce_sum(stacked[0], axes=(0,)),)
+
+
+@final
+class Gaps(Statistics):
+    """What there is at a site, each 0 or 1: small values, values between small and far, far ones below 0, and above.
+
+    Far is beyond a quarter of the largest magnitude, small is within a share of it; zeros are no values.
+
+    Args:
+        ranges: of the sites.
+        shares: which part of the largest magnitude is small, by site. Others have nothing.
+    """
+
+    size = 4
+
+    def __init__(self, ranges: Mapping[str, Range], shares: Mapping[str, float]) -> None:
+        self.ranges = ranges
+        self.shares = shares
+
+    def record(
+        self, site: str, x: Array, masked: MaskedRow | None = None, always: bool = False, kept: Array | None = None
+    ) -> Stat:
+        if site not in self.shares or masked is not None:
+            return self.neutral()
+        top = np.abs(self.ranges[site]).max()
+        size = abs(stop_gradient(x))
+        here = lt(like(size, 0), size) if kept is None else and_(kept, lt(like(size, 0), size))
+        small, far = lt(size, like(size, top * self.shares[site])), lt(like(size, top / 4), size)
+        low, high = lt(x, like(x, 0)), lt(like(x, 0), x)
+        return tuple(_any(and_(here, each)) for each in (small, eq(small, far), and_(far, low), and_(far, high)))
+
+    def neutral(self) -> Stat:
+        return (constant(0, dtypes.float32),) * self.size
+
+    def joined(self, a: Stat, b: Stat) -> Stat:
+        return tuple(max(*pair) for pair in zip(a, b, strict=True))
+
+    def over_steps(self, stacked: Stat) -> Stat:
+        return tuple(reduce_max(x, axes=(0,)) for x in stacked)
+
+
+def _any(x: Array) -> Array:
+    return convert_element_type(reduce_or(x, axes=tuple(range(x.ndim))), dtype=dtypes.float32)
 
 
 @final

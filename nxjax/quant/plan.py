@@ -82,6 +82,10 @@ class QuantPlan:
         """The groups at this level, in order."""
         return [s for s in self.steps if isinstance(s, FusedGroup)]
 
+    def integer(self) -> list[FusedGroup]:
+        """Those of them that compute on integers."""
+        return [g for g in self.groups() if g.scheme.integer]
+
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""
         names = list(self.sites.values())

@@ -65,22 +65,35 @@ class _Planner:
         program, names = self._prepared(program, weights, prefix)
         program, order = _parted(program)
         view = WeightView(program, weights, {a for e in order if derives(e) for a in e.inputs if isinstance(a, Var)})
-        plan = QuantPlan(program, names)
         wide = magnitudes(program, view)
+        view.alone.update(_excepted(self.policy, program, names))
+        masking: set[Equation] = set()
+        while True:
+            plan = QuantPlan(program, names)
+            self._fill(plan, order, view, wide, masking)
+            found = find_sites(plan, view)
+            if not found:
+                return plan
+            # What ended a group may have room as one of its own.
+            masking |= found.intersection(group.equations[0] for group in plan.groups())
+            view.alone |= found
+
+    def _fill(
+        self, plan: QuantPlan, order: Sequence[Equation], view: WeightView, wide: set[Equation], masking: set[Equation]
+    ) -> None:
+        """Write the steps into ``plan``; no group has an equation of ``masking``."""
         taken: set[Equation] = set()
         starts: dict[Equation, FusedGroup] = {}
-        choosing = _choosing(program) if self.decides else ()
-        for e in program.equations:
-            if e in choosing or e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
+        choosing = _choosing(plan.program) if self.decides else set[Equation]()
+        for e in plan.program.equations:
+            if e in choosing or e in masking or e in taken or e.op.nested or all(view.is_weight(a) for a in e.inputs):
                 continue
             group = self._group(plan, view, e, e in wide)
             if group is not None and not taken.intersection(group.equations):
                 # Computed where its last equation stands, when all its operands are there.
                 starts[group.equations[-1]] = group
                 taken.update(group.equations)
-        self._steps(plan, order, view, starts, taken)
-        find_sites(plan, view)
-        return plan
+        self._steps(plan, order, view, starts, taken, masking)
 
     def _prepared(self, program: Program, weights: Sequence[bool], prefix: str) -> tuple[Program, dict[Var, str]]:
         program = use_slice_updates(opened(program, _computes))
@@ -109,6 +122,7 @@ class _Planner:
         view: WeightView,
         starts: dict[Equation, FusedGroup],
         taken: set[Equation],
+        masking: set[Equation],
     ) -> None:
         for e in order:
             if derives(e):
@@ -134,13 +148,22 @@ class _Planner:
                 if not all(view.is_weight(a) for a in e.inputs) and any(view.is_float(v) for v in e.outputs):
                     scheme = resolve_policy(self.policy, e, plan.names)
                     deep = scheme is not None and too_deep(e, scheme)
-                    plan.left.append((e, self.why or (_TOO_DEEP if deep else _FLOAT)))
+                    why = _MASK if e in masking else _TOO_DEEP if deep else _FLOAT
+                    plan.left.append((e, self.why or why))
 
 
 # Why equations stay float.
 _FLOAT: Final = "no integer form, or the policy leaves it in float"
 _CONDITION: Final = "it decides how often a loop runs, which stays float"
+_MASK: Final = "it makes or reads a mask, for which a grid has no room"
 _TOO_DEEP: Final = "sums more elements than integer accumulators hold"
+
+
+def _excepted(policy: Policy, program: Program, names: Mapping[Var, str]) -> set[Equation]:
+    """The equations that a policy leaves in float by name: no group takes them in."""
+    named = policy.exceptions if isinstance(policy, Layered) else {}
+    floats = {name for name, answer in named.items() if answer is None}
+    return {e for e in program.equations if e.outputs and names.get(e.outputs[0]) in floats} if floats else set()
 
 
 def _alive(program: Program) -> Program:

@@ -13,18 +13,20 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from nxjax.errors import ParameterError, Source, is_internal
-from nxjax.ops.arithmetic import div, sub
+from nxjax.ops.arithmetic import div, mul, sub
 from nxjax.ops.base import constant, like
-from nxjax.ops.compare import eq
+from nxjax.ops.bitwise import and_, or_
+from nxjax.ops.compare import eq, lt
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate, slice_axis
-from nxjax.quant.observe import Ranges, StatisticsTrace
+from nxjax.quant.masks import SMALL
+from nxjax.quant.observe import Ranges, StatisticsTrace, below
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
 from nxjax.quant.scheme import Policy
-from nxjax.quant.walk import Corrections, Quantizer, Range
+from nxjax.quant.walk import Corrections, Quantizer, Range, Walker
 from nxjax.trace import dtypes, tree
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Var
@@ -32,6 +34,8 @@ from nxjax.transforms.jit import jit
 
 # Below so many dB a result is hardly that of the function.
 POOR: Final = 10.0
+# Values beyond are looked at apart from small ones beside them.
+FAR: Final = 100.0
 # A value so small has no grid in float32: the products of its steps with others' are 0.
 NOTHING: Final = 1e-20
 # How many layers a warning names.
@@ -74,11 +78,13 @@ class Quality(NamedTuple):
     """How good a quantized function is.
 
     Attributes:
-        results: dB of each float result.
+        results: dB of each float result, and of what decides each other one.
+        places: what each of these is called.
         layers: where noise comes in, in program order; nothing of inner programs.
     """
 
     results: list[float]
+    places: list[str]
     layers: list[Layer]
 
     @property
@@ -105,7 +111,7 @@ def measured(
 ) -> Quality:
     """Noise over ``batches``, of the results and of ``layers`` too."""
     plans: list[QuantPlan] = []
-    owners: list[int] = []
+    owners: list[str] = []
 
     def both(*args: Any) -> Any:
         call = PlannedCall(fun, args, {}, params)
@@ -113,16 +119,22 @@ def measured(
         plans[:] = [plan]
         walk = Quantizer(plan, ranges, call.stored(plan), corrections=corrections)
         plain = StatisticsTrace(plan, Ranges())
-        owners[:], *ends = parts(plan, plain.run(call.values), walk.run(call.values))
+        owners[:], pairs = ends(plan, plain, walk, call.values)
         values = group_values(plan) if layers else []
-        return powers(zip(*ends, strict=True)), powers((plain.env[v], walk.env[v]) for v in values)
+        return powers(pairs, apart=True), powers((plain.env[v], walk.env[v]) for v in values)
 
     run = jit(both)
     found = [run(*args) for args in batches]
-    ends, values = zip(*found, strict=True)
+    last, values = zip(*found, strict=True)
     made = group_values(plans[0]) if layers else []
     noise = dict(zip(made, (sqnr(*pair) for pair in summed(values)), strict=True))
-    return Quality(worst_parts(owners, ends), list(noisy_layers(plans[0], noise)) if layers else [])
+    return quality(owners, last, list(noisy_layers(plans[0], noise)) if layers else [])
+
+
+def quality(owners: Sequence[str], found: Sequence[Sequence[tuple[Any, Any, Any]]], layers: list[Layer]) -> Quality:
+    """That of results of which `powers` gave ``found`` for each batch: each is as good as its worst part."""
+    worst = [min(sqnr(*pair) for pair in each) for each in large_and_small(owners, found)]
+    return Quality(worst, list(dict.fromkeys(owners)), layers)
 
 
 def noisy_layers(plan: QuantPlan, noise: Mapping[Var, float]) -> Iterator[Layer]:
@@ -139,8 +151,13 @@ def group_values(plan: QuantPlan) -> list[Var]:
     return [v for v in made if v.type.dtype == dtypes.float32]
 
 
-def powers(pairs: Iterable[tuple[Array, Array]]) -> list[tuple[Array, Array, Array]]:
-    """Of each float value and of the noise in it; the first is the unit of both, squared: squares may overflow."""
+def powers(pairs: Iterable[tuple[Array, Array]], apart: bool = False) -> list[tuple[Array, Array, Array]]:
+    """Of each float value and of the noise in it; the first is the unit of both, squared: squares may overflow.
+
+    Args:
+        apart: whether small values beside far ones, with none between, are measured alone where they are worse. A mask
+            of -1e9 is no signal beside which noise is nothing.
+    """
     found: list[tuple[Array, Array, Array]] = []
     for x, q in pairs:
         if x.dtype != dtypes.float32:
@@ -152,12 +169,29 @@ def powers(pairs: Iterable[tuple[Array, Array]]) -> list[tuple[Array, Array, Arr
         # Infinities that are results say nothing about steps.
         real = is_finite(x)
         x, q = (select_n(real, like(v, 0), v) for v in (x, q))
-        peak = abs(x).max()
-        peak = select_n(eq(peak, like(peak, 0)), peak, like(peak, 1))
-        unit = broadcast_in_dim(peak, shape=x.shape, broadcast_dimensions=())
-        x, error = div(x, unit), div(sub(q, x), unit)
-        found.append((peak, (x * x).sum(), (error * error).sum()))
+        whole = _power(x, q)
+        if apart:
+            size, peak = abs(x), broadcast_in_dim(whole[0], shape=x.shape, broadcast_dimensions=())
+            small = lt(size, mul(peak, like(peak, SMALL[dtypes.int8])))
+            two = or_(small, lt(mul(peak, like(peak, 0.25)), size)).all()
+            alone = _power(select_n(small, like(x, 0), x), select_n(small, like(q, 0), q))
+            worse = lt(mul(whole[2], alone[1]), mul(alone[2], whole[1]))
+            chosen = and_(and_(two, lt(like(whole[0], FAR), whole[0])), worse)
+            whole = (
+                select_n(chosen, whole[0], alone[0]),
+                select_n(chosen, whole[1], alone[1]),
+                select_n(chosen, whole[2], alone[2]),
+            )
+        found.append(whole)
     return found
+
+
+def _power(x: Array, q: Array) -> tuple[Array, Array, Array]:
+    peak = abs(x).max()
+    peak = select_n(eq(peak, like(peak, 0)), peak, like(peak, 1))
+    unit = broadcast_in_dim(peak, shape=x.shape, broadcast_dimensions=())
+    x, error = div(x, unit), div(sub(q, x), unit)
+    return peak, (x * x).sum(), (error * error).sum()
 
 
 def summed(found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> NDArray:
@@ -171,21 +205,62 @@ def _rows(found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> NDArray:
     return rows.reshape(len(found), -1, 3)
 
 
-def parts(plan: QuantPlan, *results: Sequence[Array]) -> tuple[list[int], *tuple[list[Array], ...]]:
-    """Float results in the parts that a concatenation joins, and of each part the number of its result among these.
+def ends(
+    plan: QuantPlan, exact: Walker, walk: Walker, values: Sequence[Array]
+) -> tuple[list[str], list[tuple[Array, Array]]]:
+    """What is measured of the results that two walks have for ``values``, in pairs, and what each pair belongs to.
+
+    Of float results their parts. Of others, such as the indices of an argmax, the float values that decide them: how
+    many indices differ says little where there are few.
+    """
+    owners, *made = parts(plan, exact.run(values), walk.run(values))
+    pairs = list(zip(*made, strict=True))
+    for name, deciding in _deciding(plan).items():
+        for v in deciding:
+            pair = exact.env[v], walk.env[v]
+            row = plan.masked.get(v)
+            if row is not None:
+                far = below(pair[0], row)
+                pair = select_n(far, pair[0], like(pair[0], 0)), select_n(far, pair[1], like(pair[1], 0))
+            owners.append(name)
+            pairs.append(pair)
+    return owners, pairs
+
+
+def _deciding(plan: QuantPlan) -> dict[str, list[Var]]:
+    """The float values that integer and Boolean results are made from, by result."""
+    makers = {v: e for e in plan.program.equations for v in e.outputs}
+    found: dict[str, list[Var]] = {}
+    for i, a in enumerate(plan.program.outputs):
+        rest = [a] if isinstance(a, Var) and a.type.dtype != dtypes.float32 else []
+        seen = set(rest)
+        for v in rest:
+            e = makers.get(v)
+            before = [b for b in e.inputs if isinstance(b, Var)] if e is not None and not e.op.nested else []
+            rest += [b for b in before if b not in seen and b.type.dtype != dtypes.float32]
+            decided = [b for b in before if b not in seen and b.type.dtype == dtypes.float32]
+            seen.update(before)
+            if decided:
+                found.setdefault(f"what decides result {i}", []).extend(dict.fromkeys(decided))
+    return found
+
+
+def parts(plan: QuantPlan, *results: Sequence[Array]) -> tuple[list[str], *tuple[list[Array], ...]]:
+    """Float results in the parts that a concatenation joins, and the result that each is a part of.
 
     Boxes and scores, or the two states of an LSTM, are measured each: on one grid the smaller may be lost, and is
     nothing beside the larger.
     """
     makers = {v: e for e in plan.program.equations for v in e.outputs}
-    owners: list[int] = []
+    owners: list[str] = []
     found: list[list[Array]] = [[] for _ in results]
-    floats = [(a, xs) for a, *xs in zip(plan.program.outputs, *results, strict=True) if xs[0].dtype == dtypes.float32]
-    for i, (a, xs) in enumerate(floats):
+    for i, (a, *xs) in enumerate(zip(plan.program.outputs, *results, strict=True)):
+        if xs[0].dtype != dtypes.float32:
+            continue
         for each, x in zip(found, xs, strict=True):
             cut = _parts(makers, a, x)
             each += cut if len(cut) <= PARTS else [x]
-        owners += [i] * (len(found[0]) - len(owners))
+        owners += [f"result {i}"] * (len(found[0]) - len(owners))
     return owners, *found
 
 
@@ -210,27 +285,22 @@ _BACK: Final[dict[Op, Callable[[Array, Equation], Array]]] = {
 }
 
 
-def large_and_small(owners: Sequence[int], found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> list[NDArray]:
+def large_and_small(owners: Sequence[str], found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> list[NDArray]:
     """Signal and noise, float64 [n, 2], of each result: of its large parts together, and of each that is far smaller.
 
     Args:
-        owners: from `parts`.
+        owners: from `ends`.
         found: what `powers` gave of the parts, for each batch.
     """
     rows = _rows(found)
     pairs, peaks = (rows[..., 1:] * rows[..., :1] ** 2).sum(0), rows[..., 0].max(0)
     made: list[NDArray] = []
     for i in dict.fromkeys(owners):
-        own = np.equal(owners, i)
+        own = np.asarray(owners) == i
         # A part of nothing but zeros has no size.
         small = own & (peaks * SMALLER < peaks[own & (pairs[:, 0] > 0)].max(initial=0.0)) & (pairs[:, 0] > 0)
         made.append(np.stack([pairs[own & ~small].sum(0), *pairs[small]]))
     return made
-
-
-def worst_parts(owners: Sequence[int], found: Sequence[Sequence[tuple[Any, Any, Any]]]) -> list[float]:
-    """dB of each result: that of its worst part, of `large_and_small`."""
-    return [min(sqnr(*pair) for pair in each) for each in large_and_small(owners, found)]
 
 
 def warn_if_poor(
@@ -245,16 +315,17 @@ def warn_if_poor(
     """A warning with the layers that lose most, if a result is poor; ``worst`` is its dB, if that is known."""
     if worst is not None and worst >= POOR:
         return
-    found = measured(fun, policy, params, ranges, corrections, batches, layers=False).results
+    results = measured(fun, policy, params, ranges, corrections, batches, layers=False)
+    found = results.results
     if not found or min(found) >= POOR:
         return
     layers = measured(fun, policy, params, ranges, corrections, batches[:1]).layers
     losing = sorted(layers, key=lambda layer: layer.after - min(layer.before, 40.0))[:NAMED]
     told = ", ".join(f"{n.name} ({n.after:.0f} dB{f', {n.source}' if n.source else ''})" for n in losing)
-    place = f"result {int(np.argmin(found))} has" if len(found) > 1 else "the result has"
+    place = results.places[int(np.argmin(found))] if len(found) > 1 else "the result"
     warn(
-        f"quantize: {place} a signal-to-noise ratio of {min(found):.1f} dB on the calibration data; most is lost in "
-        f'{told or "inner programs"}. Try quantize(f, "auto", ...), "int16x8", another observer, or a policy that '
+        f"quantize: {place} has a signal-to-noise ratio of {min(found):.1f} dB on the calibration data; most is lost "
+        f'in {told or "inner programs"}. Try quantize(f, "auto", ...), "int16x8", another observer, or a policy that '
         "leaves these layers in float; nx.quant.compare shows all layers",
     )
 

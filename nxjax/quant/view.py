@@ -17,11 +17,16 @@ _SPREADING = frozenset(("broadcast_in_dim", "reshape", "convert_element_type", "
 
 @final
 class WeightView:
-    """A program with the inputs marked that hold weights, and values ``kept`` that something else reads too."""
+    """A program with the inputs marked that hold weights, and values ``kept`` that something else reads too.
+
+    Attributes:
+        alone: equations that no group takes in.
+    """
 
     def __init__(self, program: Program, weights: Sequence[bool], kept: Collection[Var] = ()) -> None:
         self.program = program
         self.kept = kept
+        self.alone: set[Equation] = set()
         self.producer: dict[Var, Equation] = {v: e for e in program.equations for v in e.outputs}
         self.users: dict[Var, list[Equation]] = {}
         for e in program.equations:
@@ -55,7 +60,8 @@ class WeightView:
     def only_user(self, v: Var) -> Equation | None:
         """The one equation that reads ``v``, if there is exactly one and ``v`` is no result."""
         users = self.users.get(v, [])
-        return users[0] if len(users) == 1 and v not in self.results and v not in self.kept else None
+        alone = len(users) != 1 or users[0] in self.alone or v in self.results or v in self.kept
+        return None if alone else users[0]
 
     def number(self, a: Atom) -> float | None:
         """The number that every element of ``a`` is, if that is known."""

@@ -5,7 +5,8 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax import nn
+from nxjax import lax, nn
+from nxjax.quant import results
 
 rng = np.random.default_rng(0)
 T, D = 10, 32
@@ -153,3 +154,67 @@ def test_a_mask_is_far_below_its_own_row(rows: str):
         # Of 8 bits, with steps of up to 4; what is far below has no weight all the same.
         np.testing.assert_allclose(np.asarray(q(at))[kept], np.asarray(f(at))[kept], atol=0.5)
         assert np.asarray(q(at))[np.asarray(f(at)) < 1e-30].max(initial=0) < 0.01
+
+
+HERE = np.arange(10) >= 5
+ADDED = np.where(HERE, 0, -1e9).astype(np.float32)
+W = {"w": rng.normal(size=(16, 10)).astype(np.float32), "v": rng.normal(size=(10, 4)).astype(np.float32)}
+ROW = rng.normal(size=(64, 16)).astype(np.float32)
+READERS = {
+    "a result": lambda p, x, m: jnp.where(HERE, x @ p["w"], -1e9),
+    "a result of minus infinity": lambda p, x, m: jnp.where(HERE, x @ p["w"], -jnp.inf),
+    "a result of the least float": lambda p, x, m: jnp.where(m < 0, jnp.finfo("float32").min, x @ p["w"]),
+    "a result with an argument": lambda p, x, m: x @ p["w"] + m,
+    "a result with a constant": lambda p, x, m: x @ p["w"] + ADDED,
+    "two results": lambda p, x, m: (nn.softmax(y := jnp.where(HERE, x @ p["w"], -1e9)), y),
+    "the largest": lambda p, x, m: jnp.where(HERE, x @ p["w"], -jnp.inf).max(-1),
+    "the least": lambda p, x, m: jnp.where(HERE, x @ p["w"], 1e9).min(-1),
+    "sorted": lambda p, x, m: lax.top_k(jnp.where(HERE, x @ p["w"], -1e9), 7)[0],
+    "a product": lambda p, x, m: nn.relu(x @ p["w"] + m) @ p["v"],
+    "a bias": lambda p, x, m: nn.softmax(x @ p["w"] + ADDED),
+    "padded": lambda p, x, m: jnp.pad(x @ p["w"], ((0, 0), (0, 2)), constant_values=-1e9),
+    "a loop": lambda p, x, m: lax.map(lambda x: x @ p["w"] + m, x[None]),
+}
+
+
+@pytest.mark.parametrize("policy", ["int8", "int16x8"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_mask_that_is_a_value_stays_one(reader: str, policy: str):
+    """No grid reaches out to it, on which the values beside it would all be one."""
+    f = READERS[reader]
+    quantized = nx.quantize(f, policy, calibrate=[(W, ROW, ADDED)])
+    pairs = zip(nx.tree.leaves(f(W, ROW, ADDED)), nx.tree.leaves(quantized(W, ROW, ADDED)), strict=True)
+    for y, q in pairs:
+        y, q = np.asarray(y, np.float64), np.asarray(q, np.float64)
+        near = abs(y) < 1e3
+        assert 10 * np.log10((y[near] ** 2).sum() / ((y[near] - q[near]) ** 2).sum()) > 27
+        np.testing.assert_allclose(q[~near], y[~near], 1e-6)
+
+
+CHOSEN = {
+    "where": lambda y, m: jnp.where(HERE, y, -1e9),
+    "minus infinity": lambda y, m: jnp.where(HERE, y, -jnp.inf),
+    "an argument": lambda y, m: y + m,
+    "joined": lambda y, m: jnp.concatenate([y, jnp.full((64, 3), -1e9)], -1),
+}
+
+
+@pytest.mark.parametrize("style", CHOSEN)
+def test_what_is_chosen_is_not_what_is_masked(style: str):
+    f = lambda p, x, m: CHOSEN[style](x @ p["w"], m).argmax(-1)
+    quantized = nx.quantize(f, calibrate=[(W, ROW, ADDED)])
+    y, q = (np.asarray(g(W, ROW, ADDED)) for g in (f, quantized))
+    assert (y == q).mean() > 0.9 and len(set(q.tolist())) > 2
+    # All of it is on integers, and what decides is measured.
+    plan = quantized.plan(quantized.traced(W, ROW, ADDED))
+    assert not plan.left
+    found = results.measured(f, quantized.policy, None, quantized.ranges, {}, [(W, ROW, ADDED)])
+    assert 25 < found.worst < 60 and found.places == ["what decides result 0"]
+
+
+def test_small_results_beside_far_ones_are_measured_alone():
+    x = jnp.asarray([-1e9, -1e9, 3.0, -4.0])
+    far, near = ([float(v) for v in results.powers([(x, q)], apart=True)[0]] for q in (x.at[0].set(0), x.at[2].set(0)))
+    assert results.sqnr(*far[1:]) == pytest.approx(3.01, abs=0.01)
+    assert results.sqnr(*near[1:]) == pytest.approx(10 * np.log10(25 / 9), abs=0.01)
+    assert results.sqnr(*(float(v) for v in results.powers([(x, x.at[2].set(0))])[0][1:])) > 100

@@ -69,8 +69,8 @@ def test_half_of_what_is_compared_are_the_results():
     """However many layers there are: a few dB in all of them are not worth many in the result."""
     layers = [results.Layer(str(i), None, 20.0, 21.0, False) for i in range(50)]
     better = [layer._replace(after=22.0) for layer in layers]
-    assert results.Quality([15.0], layers).mean > results.Quality([11.0], better).mean
-    assert results.Quality([15.0], better).mean > results.Quality([15.0], layers).mean
+    assert results.Quality([15.0], [], layers).mean > results.Quality([11.0], [], better).mean
+    assert results.Quality([15.0], [], better).mean > results.Quality([15.0], [], layers).mean
 
 
 @pytest.mark.parametrize("arranged", [lambda x: x, lambda x: x.T.reshape(2, -1)], ids=["as it is", "arranged anew"])
@@ -95,9 +95,9 @@ def test_parts_of_one_size_are_one_result():
     call = PlannedCall(f, (X,), {}, None)
     plan = call.plan(as_policy("int8"), "quantize")
     owners, parts = results.parts(plan, StatisticsTrace(plan, Ranges()).run(call.values))
-    assert owners == [0, 0] and [p.shape for p in parts] == [(64, 8), (64, 8)]
+    assert owners == ["result 0", "result 0"] and [p.shape for p in parts] == [(64, 8), (64, 8)]
     rows = [[(1.0, 4.0, 1.0), (0.5, 2.0, 1.0)]]
     assert [each.tolist() for each in results.large_and_small(owners, rows)] == [[[4.5, 1.25]]]
     rows = [[(1.0, 4.0, 1.0), (0.125, 64.0, 64.0)]]
     assert [each.tolist() for each in results.large_and_small(owners, rows)] == [[[4.0, 1.0], [1.0, 1.0]]]
-    assert results.worst_parts(owners, rows) == [0.0]
+    assert results.quality(owners, rows, []).results == [0.0]

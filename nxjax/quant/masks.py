@@ -1,0 +1,265 @@
+"""Masks: numbers far below all others that only mean "not this", and who reads a value so.
+
+A softmax makes 0 of a mask and an argmax passes it over, wherever it lies below the others. On the way to these a mask
+needs no part of a grid. Everywhere else it is a value: what makes or reads it stays in float.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping
+from typing import Any, Final, final
+
+from nxjax.ops.argreduce import argmax
+from nxjax.ops.arithmetic import add, mul, neg, sub
+from nxjax.ops.base import DataMovement
+from nxjax.ops.indexing import gather
+from nxjax.ops.select import select_n
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
+from nxjax.ops.slicing import concatenate, dynamic_update_slice, pad
+from nxjax.quant.groups import FusedGroup
+from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
+from nxjax.quant.pointwise import (
+    LARGEST_FACTOR,
+    GridKeeping,
+    QuantBinary,
+    QuantSoftmax,
+    Unify,
+    keeps_grid,
+)
+from nxjax.quant.products import is_product
+from nxjax.quant.view import WeightView
+from nxjax.trace import dtypes
+from nxjax.trace.core import Op
+from nxjax.trace.program import Atom, Equation, Var
+from nxjax.trace.types import Shape
+
+# How far below the others a masked value has to lie to become 0: half a step of a softmax's grid, as a logarithm.
+MARGINS: Final = {dtypes.int8: 6.5, dtypes.int16: 11.5}
+# The same for a mask before it is added to values that differ among themselves.
+ADDED: Final = 64.0
+# Which part of the largest magnitude on a grid is two steps of 8 bits, or 32 of 16.
+SMALL: Final = {dtypes.int8: 1 / 64, dtypes.int16: 1 / 1024}
+
+
+@final
+class Masks:
+    """Where masks are in a plan.
+
+    Attributes:
+        held: float values that may hold a mask -> whether a low one only.
+    """
+
+    def __init__(self, plan: QuantPlan, view: WeightView) -> None:
+        self.plan = plan
+        self.view = view
+        self.held: dict[Var, bool] = {}
+        self.products: list[Equation] = []
+        self.made = {g.output: g for g in plan.integer()}
+        self.group_of = {e: g for g in plan.integer() for e in g.equations}
+
+    def mark(self) -> None:
+        """Write into the plan which values only have to lie below others where they are masks, and where they may be.
+
+        The calibration data may have nothing to mask.
+        """
+        program = self.plan.program
+        for e in program.equations:
+            self._hold(e)
+        made = [v for e in program.equations for v in e.outputs]
+        for v in (*reversed(made), *program.inputs, *program.constvars):
+            self._mask(v)
+        self.plan.masking.update(v for v in self.held if v in self.plan.masked)
+        for e in self.products:
+            if self.plan.masking.intersection(e.outputs):
+                self._factors(e)
+
+    def without_room(self) -> set[Equation]:
+        """The equations on grids that make or read a mask as a value."""
+        found: set[Equation] = set()
+        for group in self.made.values():
+            room = self._has_room(group.output)
+            # What a product takes in becomes its bias, where no mask has room either.
+            found.update(e for i, e in enumerate(group.equations) if e.outputs[0] in self.held and (i or not room))
+            if not isinstance(group, Unify):
+                bad = {a for a in group.activations if a in self.held and not self._has_room(a)}
+                found.update(e for e in group.equations if bad.intersection(e.inputs))
+        return found
+
+    def _has_room(self, v: Atom) -> bool:
+        """Whether no reader tells a mask from the end of the range."""
+        if v in self.plan.masked:
+            return True
+        return isinstance(v, Var) and self.held.get(v, False) and self.plan.bounds.get(v, _EVERYWHERE)[0] > -math.inf
+
+    def _hold(self, e: Equation) -> None:
+        rule = _HOLDING.get(e.op) or (Masks.carried if _moves(e) else None)
+        low = rule(self, e) if rule is not None and self.view.is_float(e.outputs[0]) else []
+        if low:
+            self.held[e.outputs[0]] = all(low)
+
+    def carried(self, e: Equation) -> list[bool]:
+        """Of each mask that the result of ``e`` holds whether it is a low one: those of the operands."""
+        return [self.held[a] for a in e.inputs if isinstance(a, Var) and a in self.held]
+
+    def turned(self, e: Equation) -> list[bool]:
+        """Low masks may become high ones."""
+        return [False for _ in self.carried(e)]
+
+    def chosen(self, e: Equation) -> list[bool]:
+        """Those of the operands, and operands that are one far number."""
+        return [number < 0 for a in e.inputs if (number := self._far(a)) is not None] + self.carried(e)
+
+    def multiplied(self, e: Equation) -> list[bool]:
+        if self._by_product(e):
+            self.products.append(e)
+            return [True]
+        return self.turned(e) if any(self.view.number(a) is not None for a in e.inputs) else []
+
+    def _far(self, a: Atom) -> float | None:
+        number = self.view.number(a) if self.view.is_float(a) else None
+        return number if number is not None and abs(number) >= LARGEST_FACTOR else None
+
+    def _by_product(self, e: Equation) -> bool:
+        """Whether a product with a large number makes a mask of ``1 - here``: of what no layer made."""
+        if all(self._far(a) is None for a in e.inputs):
+            return False
+        x: Atom | None = next((a for a in e.inputs if self._far(a) is None), None)
+        while isinstance(x, Var) and (made := self.view.producer.get(x)) is not None:
+            group = self.group_of.get(made)
+            if group is not None and not group.moves and made.op not in _SHIFTING:
+                return False
+            x = next((a for a in made.inputs if self.view.number(a) is None), None)
+        return True
+
+    def _factors(self, e: Equation) -> None:
+        """What the factors of a mask, such as ``1 - here``, are at least."""
+        number = self.view.number
+        x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
+        value = number(factor) or 0.0
+        while abs(value) >= LARGEST_FACTOR and isinstance(x, Var):
+            self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
+            made = self.view.producer.get(x)
+            x = made.inputs[0] if made is not None and keeps_grid(made) else None
+
+    def _mask(self, v: Var) -> None:
+        """Mark ``v`` if all who tell its values apart only ask which lie far below the others."""
+        made = v in self.made
+        if not self.view.is_float(v) or (made and v in self.view.results):
+            return
+        rows: list[MaskedRow] = []
+        for e in self.view.users.get(v, ()):
+            group = self.group_of.get(e)
+            if group is None and not made:
+                # Float reads float.
+                continue
+            row = self._read(v, e, group)
+            if row is None:
+                return
+            rows.append(row)
+        if rows:
+            axes = {row.axis for row in rows}
+            self.plan.masked[v] = MaskedRow(max(row.margin for row in rows), axes.pop() if len(axes) == 1 else None)
+
+    def _read(self, v: Var, e: Equation, group: FusedGroup | None) -> MaskedRow | None:
+        """How ``e`` reads ``v``, if a mask is no value to it."""
+        if group is None:
+            return MaskedRow(0.0, e.params["axes"][0]) if e.op in _CHOOSING else None
+        if v not in group.activations:
+            return None
+        if isinstance(group, QuantSoftmax):
+            return MaskedRow(MARGINS[group.dtype], e.params["axis"])
+        after = self.plan.masked.get(group.output)
+        if after is None:
+            return None
+        if isinstance(group, (GridKeeping, Unify)):
+            return after._replace(axis=_axis_before(e, after.axis, v))
+        return after._replace(margin=ADDED) if isinstance(group, QuantBinary) and e.op in _ADDING else None
+
+
+def shares(plan: QuantPlan, sites: Container[str]) -> dict[str, float]:
+    """By site, of ``sites``, the part of the largest magnitude that hardly has a step; of inner plans too."""
+    wide = {v for g in plan.integer() if g.dtype == dtypes.int16 for v in (*g.activations, g.output)}
+    found = {s: SMALL[dtypes.int16 if v in wide else dtypes.int8] for v, s in plan.sites.items() if s in sites}
+    for step in plan.steps:
+        for inner in step.plans if isinstance(step, Inner) else ():
+            found.update(shares(inner, sites))
+    return found
+
+
+def layers_without_room(plan: QuantPlan, sites: Container[str], largest: Mapping[str, float]) -> set[str]:
+    """The layers that make a value of ``sites``, or read one that float made, but no product; of inner plans too.
+
+    Also those that add values of far too different magnitudes. Of a product what follows it.
+
+    Args:
+        sites: what holds masks in calibration.
+        largest: magnitude by site.
+    """
+    held = {v for v, site in plan.sites.items() if site in sites}
+    made = {g.output for g in plan.integer()}
+    magnitudes = {v: largest.get(site, 1.0) for v, site in plan.sites.items()}
+    found: set[str] = set()
+    for g in plan.integer():
+        read = [magnitudes.get(a, 1.0) for a in g.activations if isinstance(a, Var)]
+        if g.moves and read:
+            magnitudes.setdefault(g.output, read[0])
+        product = is_product(g.equations[0])
+        unequal = g.equations[0].op in _SHIFTING and min(read) < SMALL[g.dtype] * max(read)
+        if g.output in held:
+            found.update(plan.names[e.outputs[0]] for e in (g.equations[1:] if product else g.equations))
+        elif unequal or not (product or held.isdisjoint(a for a in g.activations if a not in made)):
+            found.add(plan.layer(g))
+    for step in plan.steps:
+        for inner in step.plans if isinstance(step, Inner) else ():
+            found |= layers_without_room(inner, sites, largest)
+    return found
+
+
+_EVERYWHERE: Final = (-math.inf, math.inf)
+_ADDING: Final[frozenset[Op]] = frozenset((add,))
+_SHIFTING: Final[frozenset[Op]] = frozenset((add, sub))
+# What passes over values far below the others, on grids and in float.
+_CHOOSING: Final[frozenset[Op]] = frozenset((argmax,))
+
+
+def _moves(e: Equation) -> bool:
+    return isinstance(e.op, DataMovement) and len(e.inputs[e.op.moved]) == 1
+
+
+def _axis_before(e: Equation, axis: int | None, a: Atom) -> int | None:
+    """The axis of ``a`` that becomes ``axis`` of what ``e`` makes of it, if one axis does."""
+    if axis is None:
+        return None
+    old, new = a.type.shape, e.outputs[0].type.shape
+    find = _AXES.get(e.op)
+    if find is not None:
+        return find(e.params, axis, old, new)
+    # Others of the same rank leave axes where they are.
+    return axis if len(old) == len(new) else None
+
+
+def _before_reshape(params: dict[str, Any], axis: int, old: Shape, new: Shape) -> int | None:
+    after = math.prod(new[axis + 1 :])
+    return next((i for i, n in enumerate(old) if n == new[axis] and math.prod(old[i + 1 :]) == after), None)
+
+
+def _before_broadcast(params: dict[str, Any], axis: int, old: Shape, new: Shape) -> int | None:
+    dims = params["broadcast_dimensions"]
+    return dims.index(axis) if axis in dims else None
+
+
+# Ops that move axes: which of the operand's is an axis of the result.
+_AXES: Final[dict[Op, Callable[[dict[str, Any], int, Shape, Shape], int | None]]] = {
+    transpose: lambda params, axis, old, new: params["permutation"][axis],
+    reshape: _before_reshape,
+    broadcast_in_dim: _before_broadcast,
+    gather: lambda params, axis, old, new: None,
+}
+# Which masks a result holds; of what moves values, those that it moves.
+_HOLDING: Final[dict[Op, Callable[[Masks, Equation], list[bool]]]] = {
+    **dict.fromkeys((concatenate, dynamic_update_slice, gather, pad, select_n), Masks.chosen),
+    add: Masks.carried,
+    **dict.fromkeys((neg, sub), Masks.turned),
+    mul: Masks.multiplied,
+}
