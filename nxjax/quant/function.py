@@ -18,7 +18,7 @@ from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall, is_tree
 from nxjax.quant.qarray import QArray, leaves_of
 from nxjax.quant.scheme import Policy, Scheme, as_policy
-from nxjax.quant.storage import Known, weight_storage
+from nxjax.quant.storage import Known, storages, weight_storage
 from nxjax.quant.walk import STEPS, Corrections
 from nxjax.quant.widths import WidthTrials
 from nxjax.trace import dtypes, tree
@@ -128,12 +128,7 @@ class Quantized:
         new, _ = tree.unflatten(call.in_tree, leaves)
         holding = [a for a in new if any(isinstance(x, QArray) for x in leaves_of((a,), {})[0])]
         if not holding:
-            raise ParameterError(
-                "quantize_params: no weight in the arguments is stored as integers",
-                got=f"{sum(call.weights)} weights, and {len(plan.program.constvars)} that the function closes over",
-                expected="weights in a parameter tree among the arguments, used by quantized products only",
-                fix="pass the parameters as an argument instead of closing over them; see policy= and params=",
-            )
+            raise _none_stored(known, call, plan)
         return holding[0] if len(holding) == 1 else tuple(holding)
 
     def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -171,6 +166,28 @@ def _stored(known: Known, v: Var, leaf: Any) -> Any:
         return leaf
     stored = weight_integers(found.weights, found.scale, found.dtype)
     return QArray(as_value(stored, "QArray"), as_value(found.scale, "QArray"))
+
+
+def _none_stored(known: Known, call: PlannedCall, plan: QuantPlan) -> ParameterError:
+    """Why no weight is stored: products read one along different axes, or there is none."""
+    args, _ = tree.unflatten(call.in_tree, call.values)
+    for name, (v, _, weight) in zip(tree.path_names(args, "args"), _parameters(call, plan), strict=True):
+        read = storages(known, v, np.asarray(known.given(v), np.float32)) if weight else ()
+        if read:
+            scales = " and ".join(dict.fromkeys("x".join(map(str, s.scale.shape)) for s in read))
+            return ParameterError(
+                "quantize_params: products that share a weight have different scales for it",
+                got=f"{name}, {v.type}, with {scales} scales",
+                expected="one set of scales for all products that read a weight",
+                fix="one scale for a whole weight, nx.quant.Scheme(per_channel=False, dense_per_channel=False), or a "
+                "copy of the weight for each product; quantized calls work with float parameters as they are",
+            )
+    return ParameterError(
+        "quantize_params: no weight in the arguments is stored as integers",
+        got=f"{sum(call.weights)} weights, and {len(plan.program.constvars)} that the function closes over",
+        expected="weights in a parameter tree among the arguments, used by quantized products only",
+        fix="pass the parameters as an argument instead of closing over them; see policy= and params=",
+    )
 
 
 @entry

@@ -74,16 +74,17 @@ def weight_storage(known: Known, v: Var, w: NDArray) -> Storage | None:
 
     None where something needs it as it is, where products differ, and where nothing reads it.
     """
+    found = storages(known, v, w)
+    return found[0] if found and all(_same(found[0], other) for other in found[1:]) else None
+
+
+def storages(known: Known, v: Var, w: NDArray) -> list[Storage]:
+    """How each product that reads ``v``, whose value is ``w``, stores it; none where something needs it as it is."""
     if v in known.plan.program.outputs:
-        return None
-    found: Storage | None = None
-    for storage in _of_readers(known, v, w):
-        if storage is None:
-            return None
-        if found is not None and not _same(found, storage):
-            return None
-        found = storage
-    return found
+        return []
+    found = list(_of_readers(known, v, w))
+    stored = [storage for storage in found if storage is not None]
+    return stored if len(stored) == len(found) else []
 
 
 def _same(a: Storage, b: Storage) -> bool:
@@ -99,7 +100,7 @@ def _of_readers(known: Known, v: Var, w: NDArray) -> Iterator[Storage | None]:
             if v in step.equation.inputs:
                 yield from _of_inner(known, step, v, w)
         elif v in step.inputs:
-            yield _of_equation(known, step, w)
+            yield from _of_equation(known, step, w)
 
 
 def _of_group(known: Known, group: FusedGroup, v: Var, w: NDArray) -> Storage | None:
@@ -122,7 +123,7 @@ def _of_inner(known: Known, step: Inner, v: Var, w: NDArray) -> Iterator[Storage
             if not _is_read(plan, inner):
                 continue
             if not h.stepped:
-                yield weight_storage(_within(known, step, plan, hands, 0), inner, w)
+                yield from storages(_within(known, step, plan, hands, 0), inner, w) or (None,)
                 continue
             rows = [weight_storage(_within(known, step, plan, hands, i), inner, row) for i, row in enumerate(w)]
             stored = [row for row in rows if row is not None]
@@ -152,27 +153,35 @@ def _is_read(plan: QuantPlan, v: Var) -> bool:
     return v in plan.program.outputs or any(v in e.inputs for e in plan.program.equations)
 
 
-def _of_equation(known: Known, e: Equation, w: NDArray) -> Storage | None:
+def _of_equation(known: Known, e: Equation, w: NDArray) -> Iterator[Storage | None]:
     """Through an equation that only arranges weights anew, and the scales back."""
     way = _ARRANGING.get(e.op.name)
-    return None if way is None else way(known, e, w)
+    if way is None:
+        yield None
+        return
+    moved, back = way(e, w)
+    yield from list(map(back, storages(known, e.outputs[0], moved))) or (None,)
 
 
-def _transposed(known: Known, e: Equation, w: NDArray) -> Storage | None:
+# Weights as an equation arranges them, and what is stored of these as it lies in the weights before.
+_Arranged = tuple[NDArray, Callable[[Storage], Storage | None]]
+
+
+def _transposed(e: Equation, w: NDArray) -> _Arranged:
     order = e.params["permutation"]
-    inner = weight_storage(known, e.outputs[0], w.transpose(order))
-    if inner is None:
-        return None
     back = np.argsort(order)
-    return Storage(inner.weights.transpose(back), inner.scale.transpose(back), inner.dtype)
+    return w.transpose(order), lambda s: Storage(s.weights.transpose(back), s.scale.transpose(back), s.dtype)
 
 
-def _reshaped(known: Known, e: Equation, w: NDArray) -> Storage | None:
-    inner = weight_storage(known, e.outputs[0], w.reshape(e.params["shape"]))
-    back = None if inner is None else reshaped_blocks(inner.scale.shape, e.params["shape"], w.shape)
-    if inner is None or back is None:
-        return None
-    return Storage(inner.weights.reshape(w.shape), inner.scale.reshape(back), inner.dtype)
+def _reshaped(e: Equation, w: NDArray) -> _Arranged:
+    def back(s: Storage) -> Storage | None:
+        blocks = reshaped_blocks(s.scale.shape, e.params["shape"], w.shape)
+        return None if blocks is None else Storage(s.weights.reshape(w.shape), s.scale.reshape(blocks), s.dtype)
+
+    return w.reshape(e.params["shape"]), back
 
 
-_ARRANGING: Final = {"transpose": _transposed, "reshape": _reshaped}
+_ARRANGING: Final[dict[str, Callable[[Equation, NDArray], _Arranged]]] = {
+    "transpose": _transposed,
+    "reshape": _reshaped,
+}

@@ -83,8 +83,12 @@ def test_weights_used_in_two_ways_stay_float():
     q = nx.quantize(shared, Scheme(dense_per_channel=False), calibrate=[(p, x)])
     bits(q(q.quantize_params(p, x), x), q(p, x))
     for q in (nx.quantize(shared, "int8", calibrate=[(p, x)]), nx.quantize(shared, "int8-weights")):
-        with pytest.raises(ParameterError, match="no weight in the arguments is stored"):
+        with pytest.raises(ParameterError, match="different scales") as error:
             q.quantize_params(p, x)
+        assert "args[0]['w'], f32[8,8], with 1x8 and 8x1 scales" in str(error.value)
+    other = nx.quantize(lambda p, x: x @ p["w"] + p["w"].sum(0), "int8", calibrate=[(p, x)])
+    with pytest.raises(ParameterError, match="no weight in the arguments is stored"):
+        other.quantize_params(p, x)
 
 
 @pytest.mark.parametrize("name", ["int8", "dynamic-int8", "int4-weights"])
