@@ -257,7 +257,7 @@ def layer_name(plan: QuantPlan, step: Step) -> str:
 
 
 def _value_name(plan: QuantPlan, a: Atom) -> str | None:
-    return plan.names.get(a) or plan.sites.get(a) if isinstance(a, Var) else None
+    return plan.sites.get(a) or plan.names.get(a) if isinstance(a, Var) else None
 
 
 @final

@@ -102,7 +102,8 @@ class Quantized:
                 "quantize: the function is another program than it was in calibration",
                 got=f"values without a range: {', '.join(missing[:5])}",
                 expected=f"the {len(self.ranges)} values of calibration",
-                fix="calibrate with arguments of the same dtypes, that take the same path through the function",
+                fix="calibrate with arguments of these shapes and dtypes too, that take the same path through the "
+                "function: of other sizes, as in a Python loop over rows, it can be another program",
             )
         calibration.check_origins(plan, self._origins)
         return plan

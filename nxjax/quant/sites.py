@@ -143,7 +143,10 @@ class _Sites:
         # Operands that share the result's grid go there directly.
         for a in () if isinstance(group, Unify) else group.activations:
             if isinstance(a, Var) and self.on.get(a) != group.dtype:
-                self.plan.sites[a] = self.plan.names.get(a) or f"{self.plan.names[group.output]}/operand"
+                # Numbers of broadcasts depend on sizes: at size 1 there are fewer.
+                source = self.view.spread_from(a)
+                named = isinstance(source, Var) and self.plan.names.get(source)
+                self.plan.sites[a] = named or f"{self.plan.names[group.output]}/operand"
         if group.fixed_grid() is None and not group.moves:
             self.plan.sites[group.output] = self.plan.names[group.output]
         self.on[group.output] = group.dtype

@@ -75,6 +75,15 @@ class WeightView:
             a = e.inputs[0]
         return _number(a.value.numpy())
 
+    def spread_from(self, a: Atom) -> Atom:
+        """The weight or number that ``a`` only repeats or arranges anew: programs of other sizes may do so or not."""
+        while isinstance(a, Var) and a in self.weights:
+            e = self.producer.get(a)
+            if e is None or not (e.op.name in _SPREADING or e.op.name == "transpose"):
+                return a
+            a = e.inputs[0]
+        return a
+
     def other(self, e: Equation, v: Var) -> Atom | None:
         """The second operand of a two-operand equation one of whose operands is ``v``."""
         a, b = e.inputs

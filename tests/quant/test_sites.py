@@ -58,3 +58,18 @@ def test_squares_under_a_logarithm_have_16_bits():
     assert {"mul", "log"} <= wide and "dot_general" not in wide
     x, q = np.asarray(decibels(X)), np.asarray(made(X))
     assert abs(q - x).mean() < 0.2
+
+
+def test_a_batch_of_one_has_the_sites_of_a_larger_one():
+    """Axes of size 1 leave out broadcasts: no name counts them."""
+
+    def f(p: Any, x: Any) -> Any:
+        y = jnp.tanh(x @ p["w"])
+        return (y - y.mean(0)) / jnp.sqrt(y.var(0) + 0.5) + p["row"] * y, abs(y) + 0.25
+
+    p = {"w": W, "row": W[:1]}
+    made = lambda *batches: nx.quantize(f, "int8", calibrate=[(p, x) for x in batches], observer="minmax")
+    both = made(X[:6], X[:1])
+    assert both.ranges.keys() == made(X[:6]).ranges.keys() == made(X[:1]).ranges.keys()
+    for x in (X[:6], X[:1]):
+        assert float(abs(both(p, x)[1] - f(p, x)[1]).max()) < 0.1
