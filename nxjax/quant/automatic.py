@@ -135,7 +135,8 @@ def policy_for(
         if found is None or np.isnan(found):
             got = "NaN" if found is not None else described(answer)
             raise ParameterError("quantize: the metric of a function", got=got, expected="a number, larger is better")
-        return found
+        # No -0: it is printed.
+        return found + 0.0
 
     plain, allowed = asked(fun), POINTS if budget is None else budget
     reached = lambda choice: asked(make(choice))
@@ -239,13 +240,16 @@ class _Search:
             goal = wanted if reached else _goal(ranked, switches, wanted)
             # Integers are not quite what float on their grids says.
             enough = goal if reached or goal >= wanted else goal - NEARLY
+            tried: list[dict[str, Scheme | str | None]] = [{}]
             for wide in ("int16x8", None):
                 counts = _shares(len(ranked)) if reached else _counts(ranked, switches, goal)
                 for count in counts:
                     taken = _taken(ranked, count)
-                    choice = self._completed(
-                        Layered(self.base.base, {**self.base.exceptions, **_answers(plan, taken, wide)})
-                    )
+                    answers = _answers(plan, taken, wide)
+                    if answers in tried:
+                        continue
+                    tried.append(answers)
+                    choice = self._completed(Layered(self.base.base, {**self.base.exceptions, **answers}))
                     if not choice.ranges:
                         # All of it would be float.
                         continue

@@ -107,6 +107,17 @@ def test_what_left_8_bits_can_be_asked_where_nothing_did():
         assert nx.quantize(f, policy, calibrate=[(X,)]).policy.exceptions == {}
 
 
+def test_no_choice_is_measured_twice():
+    """Two products, of which none may leave 8 bits: more layers are the same choice as fewer."""
+    f = lambda x: jnp.tanh(x @ W) @ W
+    asked: list[Any] = []
+    away = lambda q: asked.append(getattr(q, "policy", None)) or -float(abs(np.asarray(q(X)) - np.asarray(f(X))).mean())
+    with pytest.warns(UserWarning, match="keeps the metric, 0 in float"):
+        q = nx.quantize(f, "auto", calibrate=[(X,)], metric=away, budget=1e-9)
+    answers = [policy.exceptions for policy in asked[2:]]
+    assert len(q.trials) == len(answers) > 1 and all(a not in answers[:i] for i, a in enumerate(answers))
+
+
 def test_a_metric_that_is_kept_by_chance_keeps_the_decibels():
     q = nx.quantize(hard, "auto", calibrate=[(X,)], metric=lambda f: 1.0)
     assert db(hard, q, X) >= 20 and q.trials[0].unit == "dB"
