@@ -112,7 +112,7 @@ def policy_for(
         raise ParameterError(
             "quantize: metric", got=described(metric), expected="a function of a function: f -> number"
         )
-    lost = 0.0 if budget is None else _number(budget)
+    lost = 0.0 if budget is None else None if isinstance(budget, bool) else _number(budget)
     if lost is None or np.isnan(lost):
         raise ParameterError("quantize: budget", got=budget, expected="a number: how much of the metric may be lost")
     held = [arguments(batch) for batch in data[1::HELD]] if len(data) >= HELD else []
@@ -160,8 +160,9 @@ def _missed(wanted: str, choice: Chosen) -> None:
 
 
 def _number(x: Any) -> float | None:
+    """``x`` as a number, True as 1; None for what is no number, as the text of one."""
     try:
-        return float(x)
+        return None if isinstance(x, (str, bytes, bytearray)) else float(x)
     except (TypeError, ValueError):
         return None
 

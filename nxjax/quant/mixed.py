@@ -160,7 +160,7 @@ def mixed_precision(
     >>> len(qf.policy.exceptions)
     1
     """
-    if not isinstance(budget, (int, float)) or not 0 <= budget <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
+    if isinstance(budget, bool) or not isinstance(budget, (int, float)) or not 0 <= budget <= 1:  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ParameterError("mixed_precision: budget", got=budget, expected="a share of all products, 0 to 1")
     batches = list(calibration.given(fun, data, "mixed_precision"))
     base = as_policy(policy)

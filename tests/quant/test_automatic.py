@@ -130,8 +130,11 @@ def test_a_metric_that_is_kept_by_chance_keeps_the_decibels():
     [
         ({"metric": lambda q: None}, "metric of a function.*\n.*NoneType"),
         ({"metric": lambda q: float("nan")}, "metric of a function.*\n.*NaN"),
+        ({"metric": lambda q: "1.0"}, "metric of a function.*\n.*str"),
         ({"metric": 3}, "metric.*\n.*int"),
         ({"budget": "a"}, "budget"),
+        ({"budget": "20"}, "budget"),
+        ({"budget": True}, "budget"),
         ({"budget": float("nan")}, "budget"),
     ],
 )
