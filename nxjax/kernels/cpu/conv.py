@@ -93,7 +93,17 @@ class Conv(Kernel):
         # An epilogue of a few cheap steps is written out for every vector of a block.
         cheap = all(isinstance(n, Constant) or n.op.name in _CHEAP for n in self.epilogue.nodes)
         self.direct = cheap and len(self.epilogue.nodes) <= 6
+        # Results of half the size of sums are made two vectors at a time, which fill one; the widest have a way alone.
+        halves = kind == "pairs" and all(d.itemsize == 2 for d in self.epilogue.out_dtypes)
+        self.together = 2 if halves and block.vectors == 2 and block.lanes <= 8 else 1
+        # One step that long is written out too, but its sums wait in memory: it leaves no registers for them.
+        self.waits = halves and len(self.epilogue.nodes) == 1
         assert self.unit or not any(a.padded for a in problem.axes)
+        # One tap, and pixels at equal distances: the addresses of a block are a few additions.
+        (*_, last) = self.used
+        axis = problem.axes[last]
+        even = len(self.used) == 1 and axis.taps == 1 and axis.low == 0 and not axis.padded
+        self.line = even and self.unit and not self.batched and not self.parts
         self._zeros = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
         self.tiles = -(-problem.pixels // block.pixels)
         self.blocks = problem.groups * -(-problem.outputs // block.channels)
@@ -103,6 +113,7 @@ class Conv(Kernel):
         row = block.channels * WORK[kind].itemsize
         room = problem.taps * problem.inputs * row
         self.packs = problem.w_c != row and room >= knobs.CONV_PACK() and self.run >= _PACK_RUN
+        self.line = self.line and not self.packs
         self.scratch = self._zeros + (room if self.packs else 0)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
         work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
@@ -126,7 +137,7 @@ class Conv(Kernel):
     def key(self) -> str:
         extras = ",".join(e.text for e in self.extras)
         flags = f"{'' if self.unit else ' strided'}{' packing' if self.packs else ''}{' table' if self.table else ''}"
-        flags += " parts" if self.parts else ""
+        flags += f"{' parts' if self.parts else ''}{' line' if self.line else ''}"
         b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
             f"conv({self.kind}{flags} {dims} "
@@ -252,6 +263,7 @@ class _Writer:
         extra_words = [take(5) for _ in k.extras]
         out_words = [[self.y_n, *(a.y for a in axes), y_group], *(take(5) for _ in k.more)]
         self.far = self.w_c * AHEAD
+        self.axis = axes[k.used[-1]]
         self.at = Pixels(f, [axes[i] for i in k.used], k.used, self.pixels, self.wide, k.batched)
         b = k.block
         self.acc = f.alloca(self.acc_type, b.pixels * b.vectors)
@@ -299,36 +311,71 @@ class _Writer:
     def _tile(self, first: Value) -> None:
         """The pixels from ``first`` on, for one block of channels."""
         f, k, at = self.f, self.k, self.at
-        at.begin(first)
-        for base, s, room in self.places:
-            f.store(at.places(base, s), room)
-        acc = self._sum(at.windows(self.x_at, self.x_n))
         left = self.pixels - first
+        if k.line:
+            rows = self._along(self.x_at, self.axis.step * self.axis.x, first, left)
+            for base, s, room in self.places:
+                for i, place in enumerate(self._along(base, s[1 + k.used[-1]], first, left)):
+                    f.store(place, f.at(room, i, 8), 8)
+            zero = [f.constant(self.acc_type, 0)] * (k.block.pixels * k.block.vectors)
+            acc = self._features(rows, self.w_at, (f.constant("i64", 0), self.inputs), zero, None)
+        else:
+            at.begin(first)
+            for base, s, room in self.places:
+                f.store(at.places(base, s), room)
+            acc = self._sum(at.windows(self.x_at, self.x_n))
         full = self.left.ge(k.block.channels)
-        if k.direct:
+        if k.waits:
+            self._wait(acc)
+            whole = full & left.ge(k.block.pixels)
+            with f.if_(whole):
+                kept = [f.load(self.acc_type, self._waiting(i), 64) for i in range(len(acc))]
+                self._finish_whole(kept)
+            with f.if_(~whole):
+                self._finish_any(left, full)
+        elif k.direct:
             # Most blocks are whole: their sums go through the epilogue without a way through memory.
             whole = full & left.ge(k.block.pixels)
             with f.if_(whole):
                 self._finish_whole(acc)
             with f.if_(~whole):
-                self._finish_any(acc, left, full)
+                self._wait(acc)
+                self._finish_any(left, full)
         else:
-            self._finish_any(acc, left, full)
+            self._wait(acc)
+            self._finish_any(left, full)
+
+    def _along(self, base: Value, step: Value, first: Value, left: Value) -> list[Value]:
+        """Where a block of pixels ``step`` bytes apart lies; what is behind the last of ``left`` pixels repeats it."""
+        f = self.f
+        found = [f.at(base, first * step)]
+        for i in range(1, self.k.block.pixels):
+            found.append(f.at(found[-1], f.select(left.gt(i), step, 0)))
+        return found
+
+    def _wait(self, acc: Sequence[Value]) -> None:
+        """Sums to memory."""
+        for i, value in enumerate(acc):
+            self.f.store(value, self._waiting(i), 64)
+
+    def _waiting(self, i: int) -> Value:
+        return self.f.at(self.acc, i * self.k.block.lanes * self._acc_bytes)
 
     def _finish_whole(self, acc: Sequence[Value]) -> None:
         """Epilogue and store of a block that has all its pixels and channels."""
-        f, k = self.f, self.k
-        rows = [self._rows(v, None) for v in range(k.block.vectors)]
-        for i in range(k.block.pixels):
+        f, b, n = self.f, self.k.block, self.k.together
+        parts = range(0, b.vectors, n)
+        rows = [self._rows(v, n, None) for v in parts]
+        for i in range(b.pixels):
             at = [f.load("ptr", f.at(place, i, 8), 8) for _, _, place in self.places]
-            for v in range(k.block.vectors):
-                self._store(acc[i * k.block.vectors + v], v, rows[v], at, None)
+            for v, row in zip(parts, rows, strict=True):
+                first = i * b.vectors + v
+                x = acc[first] if n == 1 else f.shuffle(acc[first], acc[first + 1], range(2 * b.lanes))
+                self._store(x, v, n, row, at, None)
 
-    def _finish_any(self, acc: Sequence[Value], left: Value, full: Value) -> None:
+    def _finish_any(self, left: Value, full: Value) -> None:
         """The same by loops over pixels, of any number, and with channels masked where there are fewer."""
         f, k = self.f, self.k
-        for i, value in enumerate(acc):
-            f.store(value, f.at(self.acc, i * k.block.lanes * self._acc_bytes), 64)
         count = f.intrinsic("smin", "i64", left, f.constant("i64", k.block.pixels))
         with f.if_(full):
             self._finish(count, None)
@@ -515,26 +562,27 @@ class _Writer:
         """Epilogue and store of the first ``count`` pixels, whose sums are in memory."""
         f, b = self.f, self.k.block
         size = b.vectors * b.lanes * self._acc_bytes
-        for v in range(b.vectors):
-            rows = self._rows(v, masks)
+        n = self.k.together if masks is None else 1
+        for v in range(0, b.vectors, n):
+            rows = self._rows(v, n, masks)
             with f.loop(0, count) as i:
                 at = [f.load("ptr", f.at(place, i.index, 8), 8) for _, _, place in self.places]
-                acc = f.load(self.acc_type, f.at(f.at(self.acc, i.index, size), v * b.lanes * self._acc_bytes))
-                self._store(acc, v, rows, at, masks)
+                source = f.at(f.at(self.acc, i.index, size), v * b.lanes * self._acc_bytes)
+                self._store(f.load(vector(self.scalar, n * b.lanes), source), v, n, rows, at, masks)
 
-    def _rows(self, v: int, masks: Sequence[Value] | None) -> list[Value]:
-        """Operands of the epilogue that are the same for all pixels."""
+    def _rows(self, v: int, n: int, masks: Sequence[Value] | None) -> list[Value]:
+        """Operands of the epilogue that are the same for all pixels, for ``n`` vectors of channels."""
         same = (e for e in self.k.extras if e.row)
-        return [self._extra(e, p, v, masks) for e, p in zip(same, self.row_at, strict=True)]
+        return [self._extra(e, p, v, n, masks) for e, p in zip(same, self.row_at, strict=True)]
 
     def _store(
-        self, acc: Value, v: int, rows: Sequence[Value], at: Sequence[Value], masks: Sequence[Value] | None
+        self, acc: Value, v: int, n: int, rows: Sequence[Value], at: Sequence[Value], masks: Sequence[Value] | None
     ) -> None:
-        """One vector of one pixel; ``at`` are the pixel's places of other operands and of results."""
+        """``n`` vectors of one pixel; ``at`` are the pixel's places of other operands and of results."""
         f, k, isa = self.f, self.k, self.isa
         row, place = iter(rows), iter(at)
         values = [convert.convert(f, isa, acc, WORK[k.kind], k.dtype)]
-        values += [next(row) if e.row else self._extra(e, next(place), v, masks) for e in k.extras]
+        values += [next(row) if e.row else self._extra(e, next(place), v, n, masks) for e in k.extras]
         results = k.epilogue.emit(f, isa, values)
         for result, dtype, y in zip(results, k.epilogue.out_dtypes, place, strict=True):
             raw = convert.to_memory(f, isa, dtype, result)
@@ -544,12 +592,12 @@ class _Writer:
             else:
                 f.store_masked(raw, where, masks[v])
 
-    def _extra(self, e: Extra, at: Value, v: int, masks: Sequence[Value] | None) -> Value:
-        f, lanes = self.f, self.k.block.lanes
+    def _extra(self, e: Extra, at: Value, v: int, n: int, masks: Sequence[Value] | None) -> Value:
+        f, lanes = self.f, n * self.k.block.lanes
         if not e.channels:
             one = convert.from_memory(f, self.isa, e.dtype, f.load(convert.memory_type(e.dtype), at))
             return f.splat(one, lanes)
-        place = f.at(at, v * lanes * e.dtype.itemsize)
+        place = f.at(at, v * self.k.block.lanes * e.dtype.itemsize)
         type = convert.memory_type(e.dtype, lanes)
         raw = f.load(type, place) if masks is None else f.load_masked(type, place, masks[v])
         return convert.from_memory(f, self.isa, e.dtype, raw)

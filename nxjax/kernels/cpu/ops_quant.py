@@ -246,10 +246,16 @@ def twice(f: Function, x: Value, m: Value, left: Value, right: Value, cut: Value
 
 
 def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:
-    """A rescaled value on a grid with zero point ``zero``: clipped, centred, as i16."""
-    y = f.intrinsic("smax", x.type, x + zero, f.value(lo, x.type))
-    y = f.intrinsic("smin", x.type, y, f.value(hi, x.type))
-    return (y - zero).convert(with_element(x.type, "i16"))
+    """A rescaled value on a grid with zero point ``zero``: clipped, centred, as i16.
+
+    Numbers of the grid have 16 bits: what is cut down to these first is clipped in half as many registers.
+    """
+    short = with_element(x.type, "i16")
+    edge = lambda v: f.constant(x.type, v)
+    y = f.intrinsic("smin", x.type, f.intrinsic("smax", x.type, x + zero, edge(-(1 << 15))), edge((1 << 15) - 1))
+    zero, lo, hi = (v.convert(short) if isinstance(v, Value) else f.constant(short, v) for v in (zero, lo, hi))
+    y = f.intrinsic("smin", short, f.intrinsic("smax", short, y.convert(short), lo), hi)
+    return y - zero
 
 
 @op("stored_rescale", (dtypes.int32,), exact=True)
