@@ -22,8 +22,8 @@ from nxjax.ops.fixed.functions import FUNCTIONS, operand_grid, representable
 from nxjax.ops.fixed.softmax import TOO_LONG, softmax_grid, softmax_operand
 from nxjax.ops.quant_elementwise import has_table, qadd, qmul, qsub, qunary
 from nxjax.ops.quant_grid import Grid
-from nxjax.ops.quant_products import largest_centred
-from nxjax.ops.quant_reduce import qavgpool, qmean, qsum
+from nxjax.ops.quant_products import largest_centred, qdot
+from nxjax.ops.quant_reduce import qavgpool, qmean
 from nxjax.ops.quant_resize import qresize
 from nxjax.ops.quant_softmax import qsoftmax
 from nxjax.ops.shape import broadcast_in_dim, reshape
@@ -208,11 +208,20 @@ class Total(FusedGroup):
         out = walk.result_grid(self.output, self.dtype)
         axes = self.equations[0].params["axes"]
         rounding = self.scheme.rounding
+        sizes = tuple(x.shape[a] for a in axes)
 
         def make(out_grid: Grid, lo: int, hi: int) -> Array:
-            return (qmean if self.mean else qsum)(x, axes=axes, x_grid=x_grid, y_grid=out_grid, rounding=rounding)
+            if self.mean:
+                return qmean(x, axes=axes, x_grid=x_grid, y_grid=out_grid, rounding=rounding)
+            # Products with ones, which runtimes round once and alike; of sums they round some elements otherwise.
+            filled = lambda value, *shape: constant(value, dtypes.float32, shape)
+            return qdot(
+                x, filled(1, *sizes, 1), filled(1, *(1 for _ in sizes), 1), filled(0, 1), x_grid=x_grid,
+                y_grid=out_grid, lo=lo, hi=hi, w_dtype=dtypes.int8, rounding=rounding,
+                dimension_numbers=((axes, tuple(range(len(axes)))), ((), ())),
+            )  # fmt: skip
 
-        count = 2 if self.mean else math.prod(x.shape[a] for a in axes)
+        count = 2 if self.mean else math.prod(sizes)
         assert not isinstance(x_grid.scale, tuple)
         y = saturated(make, x_grid.scale, count * largest_centred(x_grid), out, *out.limits, rounding)
         shape = self.output.type.shape

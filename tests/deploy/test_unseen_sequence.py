@@ -250,9 +250,9 @@ def test_the_file_holds_the_integers_of_the_function(name):
     read = nx.deploy.load(artifact.bytes).run(*nx.tree.leaves(args))
     for a, b in zip(nx.tree.leaves(read), nx.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(a, np.asarray(b).reshape(a.shape))
-    # LiteRT's reference kernels of SUM and ELU are not for int8; its optimized ones differ elsewhere, and are said.
+    # LiteRT's reference kernels have no ELU of int8; its optimized ones differ elsewhere, and are said.
     if "optimized" in artifact.runs_on:
-        assert {"sum", "elu"} & {n.op for n in artifact.graph} and artifact.deviation.max_lsb <= 2
+        assert "elu" in {n.op for n in artifact.graph} and artifact.deviation.max_lsb <= 3
         return
     assert artifact.deviation.exact
     for a, b in zip(nx.tree.leaves(artifact.run(*args)), nx.tree.leaves(wanted), strict=True):

@@ -132,7 +132,7 @@ class LiteRTSession:
         return LoweringError(
             "tflite: LiteRT cannot run this model",
             got=str(error).replace("\n", " "),
-            fix='use other operations or types here, or options={"kernels": "default"}',
+            fix='use other operations or types here, or kernels="default"',
             source=node.source if node is not None else None,
         )
 
