@@ -9,6 +9,9 @@ taps run through the table with the sums in registers::
         for tap in window:
             for i in pixels:   acc[i] = combine(acc[i], table[tap, i][c] (* w[tap, c]))
 
+Products of int16 are made of two taps at a time: their inputs are put side by side in a lane, as their weights lie in
+memory, and one instruction makes both products and adds them.
+
 A window of more taps than the table holds is taken in parts. Each begins anew, and is combined at its end with what
 waits in scratch. Sums of floats wait at several levels, so that huge windows lose few digits. Sizes and strides are
 integers among the words, as in `conv`, from which the geometry is taken. An item is a block of pixels.
@@ -50,7 +53,8 @@ class Pool(Kernel):
 
     Args:
         problem: geometry; ``groups`` are the channels, adjacent in x, weights and y, one input and output each.
-        combine: "dot" multiplies with weights of the dtype (int32 beside int16) and sums.
+        combine: "dot" multiplies with weights of the dtype and sums. Beside int16 a weight is an int32: those of two
+            taps, which follow each other in row-major order, ``problem.w_c`` bytes from pair to pair.
         dtype: of x in memory.
         pad: what stands in the padding, a number of ``dtype``: neutral for ``combine``.
         out: dtype of what the epilogue gets.
@@ -86,17 +90,24 @@ class Pool(Kernel):
         # Fewer channels than a vector has: lanes beyond them are masked. Otherwise the last vectors are moved back.
         self.masked = problem.groups < lanes * self.vectors
         assert not self.masked or self.vectors == 1
+        self.pairs = combine == "dot" and dtype == dtypes.int16
+        halves = self.acc.itemsize == 4 and all(d.itemsize == 2 for d in self.epilogue.out_dtypes)
+        # Results of half the size of sums are made two vectors at a time, as in `Conv`.
+        self.together = 2 if halves and self.acc == dtypes.int32 and self.vectors == 2 and lanes <= 8 else 1
         self.parts = problem.taps > TAPS
         # Sums of parts; and of floats every 64 of these, and every 64 of those.
         self.levels = 3 if combine in ("dot", "sum") and self.acc in dtypes.FLOAT else 1
         self.used = used(problem)
         self.batched = problem.batch > 1
-        self.items = -(-problem.pixels // self.pixels) if problem.groups else 0
+        # Blocks of pixels that share a table: addresses take as long for few of them.
+        self.turns = 1 if self.parts else 2
+        self.reach = self.turns * self.pixels
+        self.items = -(-problem.pixels // self.reach) if problem.groups else 0
         self._row = -(-problem.groups * dtype.itemsize // 64) * 64 + 64
         self._table = 8 * TAPS * 18
         room = self.levels * self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
         self.scratch = self._table + self._row + room
-        self.grain = max(1, (1 << 16) // max(self.pixels * problem.groups * problem.taps, 1))
+        self.grain = max(1, (1 << 16) // max(self.reach * problem.groups * problem.taps, 1))
 
     @property
     def neutral(self) -> Any:
@@ -108,8 +119,9 @@ class Pool(Kernel):
         extras = ",".join(e.text for e in self.extras)
         dims = f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         flags = f"{' masked' if self.masked else ''}{' parts' if self.parts else ''}"
+        block = f"{self.turns}*{self.pixels}x{self.vectors}x{self.lanes}"
         return (
-            f"pool_{self.combine}({self.dtype.name} {dims} {self.pixels}x{self.vectors}x{self.lanes}{flags} {self.pad} "
+            f"pool_{self.combine}({self.dtype.name} {dims} {block}{flags} {self.pad} "
             f"{self.out.name} {self.epilogue.key} [{extras}])"
         )
 
@@ -117,7 +129,7 @@ class Pool(Kernel):
     def integers(self) -> tuple[int, ...]:
         """The words after the operands' places."""
         p = self.problem
-        found = [p.pixels, p.groups, p.x_n, p.y_n]
+        found = [p.pixels, p.groups, p.x_n, p.y_n, p.w_c]
         for a in p.axes:
             found += [a.size, a.outputs, a.taps, a.step, a.dilation, a.low, a.x, a.w, a.y]
         for e in (*self.extras, *self.more):
@@ -129,6 +141,8 @@ class Pool(Kernel):
         # One input per channel, and these lie side by side.
         x = inputs(replace(p, x_group=size), size)
         w = Box(acc, (*(a.taps for a in p.axes), p.groups), (*(a.w for a in p.axes), acc))
+        if self.pairs:
+            w = Box(acc, (-(-p.taps // 2), p.groups), (p.w_c, acc))
         ins, outs = ends(p, self.extras, self.more, self.epilogue.out_dtypes, (1, p.groups))
         found = plain([*([w] if self.combine == "dot" else []), *ins], outs)
         return Touches((x, *found.ins), found.outs)
@@ -137,7 +151,7 @@ class Pool(Kernel):
         p = self.problem
         x = p.read * p.groups * self.dtype.itemsize
         y = p.pixels * p.groups
-        w = p.taps * p.groups * self.acc.itemsize if self.combine == "dot" else 0
+        w = p.taps * p.groups * (2 if self.pairs else self.acc.itemsize) if self.combine == "dot" else 0
         flops = y * p.taps * (2 if self.combine == "dot" else 1)
         return KernelCost(flops, x + w, y * sum(d.itemsize for d in self.epilogue.out_dtypes))
 
@@ -155,17 +169,19 @@ class Pool(Kernel):
         ufunc: Any = {"dot": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}[self.combine]
         shape = (p.batch, *(a.outputs for a in p.axes), p.groups)
         y = np.full(shape, 0 if self.combine in ("dot", "sum") else self.pad, self.acc)
-        for tap in np.ndindex(*(a.taps for a in p.axes)):
+        for number, tap in enumerate(np.ndindex(*(a.taps for a in p.axes))):
             places = [i * a.step + k * a.dilation - a.low for i, k, a in zip(o, tap, p.axes, strict=True)]
             grid = np.ix_(n, *places, c)
             valid, offset = np.True_, grid[0] * p.x_n + grid[-1] * self.dtype.itemsize
             for i, a in zip(grid[1:4], p.axes, strict=True):
                 valid, offset = valid & (i >= 0) & (i < a.size), offset + i * a.x
             value = np.where(valid, at(x, np.where(valid, offset, 0), self.dtype), self.pad).astype(self.acc)
-            if w is not None:
+            if w is not None and self.pairs:
+                where = c * self.acc.itemsize + number // 2 * p.w_c + number % 2 * self.dtype.itemsize
+                value = value * at(w, where, self.dtype)
+            elif w is not None:
                 where = c * self.acc.itemsize + sum(a.w * k for a, k in zip(p.axes, tap, strict=True))
-                factor = at(w, where, self.acc)
-                value = value * (factor.astype(np.int16).astype(np.int32) if self.dtype == dtypes.int16 else factor)
+                value = value * at(w, where, self.acc)
             y = ufunc(y, value.astype(self.acc)).astype(self.acc)
         values: list[NDArray] = []
         for e, v in zip(self.extras, rest, strict=True):
@@ -185,7 +201,7 @@ class _Writer:
         self.k = kernel
         self.isa = isa
         self.f, self.words, self.lo, self.hi, self.scratch = kernel.function(module)
-        self.wide = 16 if kernel.pixels > 8 else 8
+        self.wide = 16 if kernel.reach > 8 else 8
         self.acc_type = convert.register_type(kernel.acc, kernel.lanes)
 
     def write(self) -> None:
@@ -199,7 +215,7 @@ class _Writer:
         self.y = [pointer(f, words, last + i) for i in range(outs)]
         numbers = iter(integer(f, words, last + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
-        self.count, self.channels, self.x_n, self.y_n = take(4)
+        self.count, self.channels, self.x_n, self.y_n, self.pair = take(5)
         axes = [Words(*take(9)) for _ in range(3)]
         self.at = Pixels(f, [axes[i] for i in k.used], k.used, self.count, self.wide, k.batched)
         strides = [take(4) for _ in k.extras]
@@ -215,7 +231,7 @@ class _Writer:
         if not k.parts:
             self._taps_once()
         with f.loop(self.lo, self.hi) as item:
-            self._block(item.index * k.pixels)
+            self._block(item.index * k.reach)
         f.ret()
 
     def _fill_neutral(self, row: Value) -> None:
@@ -233,6 +249,9 @@ class _Writer:
         for base, s, room in self.places:
             f.store(at.places(base, s), room)
         tap = at.first_tap()
+        self.part_w = self.w
+        left = (self.count - first + (k.pixels - 1)).udiv(k.pixels)
+        self.blocks = f.intrinsic("smin", "i64", left, f.constant("i64", k.turns))
         if not k.parts:
             self._whole_table(start)
             self._channels(self.taps, None)
@@ -243,6 +262,8 @@ class _Writer:
             after = part.index + TAPS
             count = f.intrinsic("smin", "i64", self.taps - part.index, f.constant("i64", TAPS))
             part.next(*self._table(start, part.carried, count))
+            if k.pairs:
+                self.part_w = f.at(self.w, part.index.lshr(1) * self.pair)
             self._channels(count, after)
 
     def _taps_once(self) -> None:
@@ -251,7 +272,7 @@ class _Writer:
         self.offsets = f.at(self.scratch, TAPS * 17, 8)
         with f.loop(0, self.taps, carry=at.first_tap()) as t:
             f.store(at.offset(t.carried), f.at(self.offsets, t.index, 8))
-            if self.k.combine == "dot":
+            if self.k.combine == "dot" and not self.k.pairs:
                 f.store(f.at(self.w, at.weights(t.carried)), f.at(self.w_table, t.index, 8))
             t.next(*at.next_tap(t.carried))
 
@@ -270,14 +291,18 @@ class _Writer:
     def _table(self, start: Value, tap: Sequence[Value], count: Value) -> Sequence[Value]:
         """Write the addresses of ``count`` taps, of which ``tap`` is the first; gives the tap after them."""
         f, at = self.f, self.at
-        neutral = at.splat(f.cast("ptrtoint", self.neutral, "i64"))
+        neutral = self._nowhere()
         with f.loop(0, count, carry=tap) as t:
             places, inside = at.tap(start, t.carried)
             f.store(f.select(inside, places, neutral), f.at(self.in_table, t.index, 8 * self.wide))
-            if self.k.combine == "dot" and self.k.parts:
+            if self.k.combine == "dot" and self.k.parts and not self.k.pairs:
                 f.store(f.at(self.w, at.weights(t.carried)), f.at(self.w_table, t.index, 8))
             t.next(*at.next_tap(t.carried))
         return t.results
+
+    def _nowhere(self) -> Value:
+        """The address of the neutral row, for each pixel."""
+        return self.at.splat(self.f.cast("ptrtoint", self.neutral, "i64"))
 
     def _channels(self, taps: Value, after: Value | None) -> None:
         """All channels of the block, for ``taps`` rows of the table; ``after``: taps to the end of this part."""
@@ -302,26 +327,16 @@ class _Writer:
 
     def _vectors(self, at: Value, taps: Value, after: Value | None, mask: Value | None, vectors: int = 0) -> None:
         """The vectors of channels from ``at`` on, of all pixels."""
-        f, k, isa = self.f, self.k, self.isa
+        with self.f.loop(0, self.blocks) as block:
+            self.lane = block.index * self.k.pixels
+            self._vectors_of_block(at, taps, after, mask, vectors)
+
+    def _vectors_of_block(self, at: Value, taps: Value, after: Value | None, mask: Value | None, vectors: int) -> None:
+        f, k = self.f, self.k
         vectors = vectors or k.vectors
-        acc = [convert.constant(f, k.acc, k.neutral, k.lanes)] * (k.pixels * vectors)
         combine = self._combine()
-        with f.loop(0, taps, carry=acc) as t:
-            table = f.at(self.in_table, t.index, 8 * self.wide)
-            weights: list[Value] = []
-            if k.combine == "dot":
-                w = f.at(f.load("ptr", f.at(self.w_table, t.index, 8), 8), at, k.acc.itemsize)
-                weights = [self._load(k.acc, f.at(w, v * k.lanes * k.acc.itemsize), mask) for v in range(vectors)]
-            now: list[Value] = []
-            for i in range(k.pixels):
-                row = f.at(f.load("ptr", f.at(table, i, 8), 8), at, k.dtype.itemsize)
-                for v in range(vectors):
-                    x = self._load(k.dtype, f.at(row, v * k.lanes * k.dtype.itemsize), mask)
-                    if k.acc != k.dtype:
-                        x = convert.convert(f, isa, x, k.dtype, k.acc)
-                    now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
-            t.next(*now)
-        done = list(t.results)
+        acc = [convert.constant(f, k.acc, k.neutral, k.lanes)] * (k.pixels * vectors)
+        done = self._by_pairs(at, taps, acc, mask) if k.pairs else self._by_taps(at, taps, acc, mask)
         if after is None:
             self._finish(at, done, mask, vectors)
             return
@@ -353,11 +368,69 @@ class _Writer:
                 done = joined(done, level)
             self._finish(at, done, mask, vectors)
 
+    def _by_taps(self, at: Value, taps: Value, acc: Sequence[Value], mask: Value | None) -> list[Value]:
+        """What the inputs of a part's taps combine to, pixel by pixel."""
+        f, k, isa, vectors = self.f, self.k, self.isa, len(acc) // self.k.pixels
+        combine = self._combine()
+        with f.loop(0, taps, carry=acc) as t:
+            table = f.at(f.at(self.in_table, t.index, 8 * self.wide), self.lane, 8)
+            weights: list[Value] = []
+            if k.combine == "dot":
+                w = f.at(f.load("ptr", f.at(self.w_table, t.index, 8), 8), at, k.acc.itemsize)
+                weights = [self._load(k.acc, f.at(w, v * k.lanes * k.acc.itemsize), mask) for v in range(vectors)]
+            now: list[Value] = []
+            for i in range(k.pixels):
+                row = f.at(f.load("ptr", f.at(table, i, 8), 8), at, k.dtype.itemsize)
+                for v in range(vectors):
+                    x = self._load(k.dtype, f.at(row, v * k.lanes * k.dtype.itemsize), mask)
+                    if k.acc != k.dtype:
+                        x = convert.convert(f, isa, x, k.dtype, k.acc)
+                    now.append(combine(t.carried[i * vectors + v], x, weights[v] if weights else x))
+            t.next(*now)
+        return list(t.results)
+
+    def _by_pairs(self, at: Value, taps: Value, acc: Sequence[Value], mask: Value | None) -> list[Value]:
+        """The same for products of int16, two taps at a time.
+
+        Two vectors of sums are made of whole registers of inputs, whose lanes only meet within 16 bytes: lanes of sums
+        are in that order until the last tap.
+        """
+        f, k, isa, vectors = self.f, self.k, self.isa, len(acc) // self.k.pixels
+        lanes, size = k.lanes * vectors, k.dtype.itemsize
+        side = 4 if vectors > 1 else lanes
+        order = [c for v in range(vectors) for g in range(v * side, lanes, vectors * side) for c in range(g, g + side)]
+        parts = [order[v * k.lanes : (v + 1) * k.lanes] for v in range(vectors)]
+        # A missing last tap is padding, and its weight is zero.
+        f.store(self._nowhere(), f.at(self.in_table, taps, 8 * self.wide))
+        with f.loop(0, (taps + 1).lshr(1), carry=acc) as t:
+            w = f.at(f.at(self.part_w, t.index * self.pair), at, 4)
+            weights = [self._load(k.acc, f.at(w, v * k.lanes * 4), mask) for v in range(vectors)]
+            if vectors > 1:
+                weights = [f.shuffle(*weights, part) for part in parts]
+            table = f.at(self.in_table, t.index * 2, 8 * self.wide)
+            now: list[Value] = []
+            for i in range(k.pixels):
+                xs: list[Value] = []
+                for one in range(2):
+                    place = f.load("ptr", f.at(f.at(table, one * self.wide + i, 8), self.lane, 8), 8)
+                    xs.append(self._load(k.dtype, f.at(place, at, size), mask, vectors))
+                for v, part in enumerate(parts):
+                    x = f.shuffle(*xs, [c + one * lanes for c in part for one in range(2)]).bitcast(self.acc_type)
+                    now.append(multiply_add(f, isa, "pairs", x, weights[v], t.carried[i * vectors + v]))
+            t.next(*now)
+        if vectors == 1:
+            return list(t.results)
+        back = sorted(range(lanes), key=order.__getitem__)
+        return [
+            f.shuffle(*t.results[i : i + 2], back[v * k.lanes : (v + 1) * k.lanes])
+            for i in range(0, len(acc), 2)
+            for v in range(2)
+        ]
+
     def _combine(self) -> Callable[[Value, Value, Value], Value]:
         f, k, isa = self.f, self.k, self.isa
         if k.combine == "dot":
             kind: Kind = "f32" if k.acc == dtypes.float32 else "f64" if k.acc == dtypes.float64 else "i32"
-            kind = "pairs" if k.dtype == dtypes.int16 and k.acc == dtypes.int32 else kind
             return lambda acc, x, w: multiply_add(f, isa, kind, x, w, acc)
         name = {"sum": "add", "max": "max", "min": "min"}[k.combine]
         return lambda acc, x, _: ops.emit(f, isa, name, {}, [k.acc, k.acc], k.acc, [acc, x])
@@ -368,23 +441,25 @@ class _Writer:
 
     def _finish(self, at: Value, done: Sequence[Value], mask: Value | None, vectors: int) -> None:
         f, k, isa = self.f, self.k, self.isa
-        n = len(k.extras)
+        count, n = len(k.extras), k.together if vectors == k.vectors and mask is None else 1
+        parts = range(0, vectors, n)
         rows = [
             [
-                self._extra(e, base, at + v * k.lanes, mask) if e.row else None
+                self._extra(e, base, at + v * k.lanes, mask, n) if e.row else None
                 for e, base in zip(k.extras, self.e, strict=True)
             ]
-            for v in range(vectors)
+            for v in parts
         ]
         for i in range(k.pixels):
-            bases = [f.load("ptr", f.at(places, i, 8), 8) for _, _, places in self.places]
-            for v in range(vectors):
-                ahead = at + v * k.lanes
-                values = [convert.convert(f, isa, done[i * vectors + v], k.acc, k.out)]
-                for e, row, base in zip(k.extras, rows[v], bases, strict=False):
-                    values.append(row or self._extra(e, base, ahead, mask))
+            bases = [f.load("ptr", f.at(f.at(places, self.lane, 8), i, 8), 8) for _, _, places in self.places]
+            for v, row in zip(parts, rows, strict=True):
+                ahead, first = at + v * k.lanes, i * vectors + v
+                total = done[first] if n == 1 else f.shuffle(done[first], done[first + 1], range(2 * k.lanes))
+                values = [convert.convert(f, isa, total, k.acc, k.out)]
+                for e, made, base in zip(k.extras, row, bases, strict=False):
+                    values.append(made or self._extra(e, base, ahead, mask, n))
                 results = k.epilogue.emit(f, isa, values)
-                for result, dtype, base in zip(results, k.epilogue.out_dtypes, bases[n:], strict=True):
+                for result, dtype, base in zip(results, k.epilogue.out_dtypes, bases[count:], strict=True):
                     raw = convert.to_memory(f, isa, dtype, result)
                     place = f.at(base, ahead, dtype.itemsize)
                     if mask is None:
@@ -392,16 +467,16 @@ class _Writer:
                     else:
                         f.store_masked(raw, place, mask)
 
-    def _extra(self, e: Extra, base: Value, ahead: Value, mask: Value | None) -> Value:
-        """An operand of the epilogue, for the channels from ``ahead`` on."""
+    def _extra(self, e: Extra, base: Value, ahead: Value, mask: Value | None, n: int) -> Value:
+        """An operand of the epilogue, for ``n`` vectors of channels from ``ahead`` on."""
         f = self.f
         if e.channels:
-            return self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask)
+            return self._load(e.dtype, f.at(base, ahead, e.dtype.itemsize), mask, n)
         one = f.load(convert.memory_type(e.dtype), base)
-        return f.splat(convert.from_memory(f, self.isa, e.dtype, one), self.k.lanes)
+        return f.splat(convert.from_memory(f, self.isa, e.dtype, one), n * self.k.lanes)
 
-    def _load(self, dtype: DType, place: Value, mask: Value | None) -> Value:
+    def _load(self, dtype: DType, place: Value, mask: Value | None, n: int = 1) -> Value:
         f = self.f
-        type = convert.memory_type(dtype, self.k.lanes)
+        type = convert.memory_type(dtype, n * self.k.lanes)
         raw = f.load(type, place) if mask is None else f.load_masked(type, place, mask)
         return convert.from_memory(f, self.isa, dtype, raw)

@@ -132,7 +132,7 @@ def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine:
     axes = [NONE] * (3 - len(axes)) + axes
     problem = ConvProblem(
         s.batch, s.groups, 1, 1, (axes[0], axes[1], axes[2]), s.x_n, dtype.itemsize, dtype.itemsize,
-        0, 0, 0, s.y_n, 0,
+        s.w_c, 0, 0, s.y_n, 0,
     )  # fmt: skip
     lanes = target.lanes(max(acc.itemsize, out.itemsize))
     many = target.registers >= 32

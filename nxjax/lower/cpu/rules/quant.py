@@ -7,6 +7,7 @@ the integers; anything else takes the float values, which are then made in its o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -24,6 +25,7 @@ from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
+from nxjax.lower.cpu.view import dense_strides
 from nxjax.ops.fake_quantize import symmetric_limit
 from nxjax.ops.fixed.elementwise import requantize_factor
 from nxjax.ops.quant_grid import Grid
@@ -251,19 +253,27 @@ class _Pack:
         return s, out
 
     def single(self, b: Builder, s: Setup, w: View) -> tuple[Setup, View]:
-        """[taps..., groups] for a depthwise convolution."""
+        """[pairs of taps, groups] for a depthwise convolution: both numbers of a pair in one int32."""
         if s.inputs > 1:
             raise NoKernel("several inputs of one output")
-        taps = [d.taps for d in s.dims]
-        out = ordered((*taps, s.groups), dtypes.int32, range(len(taps) + 1))
-        source = shifted(w, s.w_offset, out.shape, [*(d.w for d in s.dims), s.w_group])
-        if s.w_group != 4:
-            dense = ordered(out.shape, w.dtype, range(len(out.shape)))
+        shape = (*(d.taps for d in s.dims), s.groups)
+        taps, size = math.prod(shape[:-1]), w.dtype.itemsize
+        source = shifted(w, s.w_offset, shape, [*(d.w for d in s.dims), s.w_group])
+        if source.strides != dense_strides(shape, w.dtype):
+            dense = ordered(shape, w.dtype, range(len(shape)))
             copy(b, source, dense)
             source = dense
-        self._call(b, steps.single, out.shape, [source], (*(0 for _ in taps), self.scale.strides[0]), out)
-        dims = tuple(replace(d, w=k) for d, k in zip(s.dims, out.strides[:-1], strict=True))
-        return replace(s, dims=dims, w_group=4, w_offset=0), out
+        step = s.groups * size
+        out = ordered((-(-taps // 2), s.groups), dtypes.int32, range(2))
+        for first, count, both in ((0, taps // 2, True), (taps // 2, taps % 2, False)):
+            if not count:
+                continue
+            at = [2 * first * step, (2 * first + 1) * step]
+            ins = [shifted(source, k, (count, s.groups), (2 * step, size)) for k in at[: 1 + both]]
+            target = shifted(out, first * out.strides[0], (count, s.groups), out.strides)
+            scales = (0, self.scale.strides[0])
+            self._call(b, steps.pair if both else steps.single, target.shape, ins, scales, target)
+        return replace(s, w_c=out.strides[0], w_group=4, w_offset=0), out
 
     def _call(
         self, b: Builder, what: steps.StoredStep, sizes: Shape, ins: Sequence[View], scales: Sequence[int], out: View

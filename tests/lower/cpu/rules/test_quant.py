@@ -52,6 +52,26 @@ def test_convolutions(name, rounding):
 
 
 @pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("rounding", ROUNDINGS)
+def test_convolutions_of_one_tap(name, rounding):
+    """Blocks of pixels and of channels that are full, and those that are not."""
+    rng = np.random.default_rng([NAMES.index(name), ROUNDINGS.index(rounding)])
+    numbers = nx.lax.ConvDimensionNumbers((0, 2, 1), (2, 1, 0), (0, 2, 1))
+    for pixels, inputs, outputs in ((1, 2, 16), (6, 7, 32), (13, 1, 48), (29, 33, 24), (31, 16, 40), (50, 4, 33)):
+        x_grid, y_grid = grid(rng), grid(rng, -4, 4)
+        params = {
+            **clamp(rng, y_grid), "x_grid": x_grid, "y_grid": y_grid, "rounding": rounding, "w_dtype": np.dtype("int8"),
+            "window_strides": (1,), "padding": ((0, 0),), "lhs_dilation": (1,), "rhs_dilation": (1,),
+            "feature_group_count": 1, "dimension_numbers": numbers,
+        }  # fmt: skip
+        same(
+            qconv, on_grid(rng, (1, pixels, inputs), x_grid), rng.normal(size=(1, inputs, outputs)).astype(np.float32),
+            (np.abs(rng.normal(size=(1, 1, outputs))) / 60 + 1e-3).astype(np.float32),
+            (rng.normal(size=outputs) * 3).astype(np.float32), name=name, **params,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_factors_of_every_size(name):
     """Shifts to the left, far to the right, and factors that vanish."""
     rng = np.random.default_rng(0)
