@@ -406,7 +406,7 @@ class _Writer:
             w = f.at(f.at(self.part_w, t.index * self.pair), at, 4)
             weights = [self._load(k.acc, f.at(w, v * k.lanes * 4), mask) for v in range(vectors)]
             if vectors > 1:
-                weights = [f.shuffle(*weights, part) for part in parts]
+                weights = [f.shuffle(weights[0], weights[1], part) for part in parts]
             table = f.at(self.in_table, t.index * 2, 8 * self.wide)
             now: list[Value] = []
             for i in range(k.pixels):
@@ -415,14 +415,15 @@ class _Writer:
                     place = f.load("ptr", f.at(f.at(table, one * self.wide + i, 8), self.lane, 8), 8)
                     xs.append(self._load(k.dtype, f.at(place, at, size), mask, vectors))
                 for v, part in enumerate(parts):
-                    x = f.shuffle(*xs, [c + one * lanes for c in part for one in range(2)]).bitcast(self.acc_type)
+                    both = [c + one * lanes for c in part for one in range(2)]
+                    x = f.shuffle(xs[0], xs[1], both).bitcast(self.acc_type)
                     now.append(multiply_add(f, isa, "pairs", x, weights[v], t.carried[i * vectors + v]))
             t.next(*now)
         if vectors == 1:
             return list(t.results)
         back = sorted(range(lanes), key=order.__getitem__)
         return [
-            f.shuffle(*t.results[i : i + 2], back[v * k.lanes : (v + 1) * k.lanes])
+            f.shuffle(t.results[i], t.results[i + 1], back[v * k.lanes : (v + 1) * k.lanes])
             for i in range(0, len(acc), 2)
             for v in range(2)
         ]
