@@ -3,7 +3,8 @@
 ``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
 Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, up to four at
 once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache, which are put
-by after many of them. Knows no op.
+by after many of them. For more than a few vectors, strips of sums stay in registers for some rows of the matrix. Knows
+no op.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, is_float, lanes_of
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
 
-MOST: Final = 4  # rows
+# Rows, by the dimension that has no gaps: of more, `Gemm` is faster.
+MOST: Final = {"columns": 8, "depth": 4}
 BLOCK: Final = 4096  # columns of an item, at most
+LINE: Final = BLOCK + 16  # sums of a row: rows that are powers of two apart share few places of the first cache
+PAGE: Final = 4096  # bytes
+LINES: Final = 16  # rows of the matrix whose products with a strip of columns are made one after the other
 MANY: Final = 512  # rows that are added before their sums are put by, likewise
 DEEP: Final = 8192  # products in a row of a dot product, before their sums are added up: longer sums lose digits
 
@@ -69,6 +74,11 @@ class Gemv(Kernel):
         return min(4, self.columns) if self.along == "depth" else 0
 
     @property
+    def strips(self) -> bool:
+        """Whether so many products are made of a number that sums stay in registers."""
+        return self.along == "columns" and self.rows > (4 if self.many == self.sums else 2)
+
+    @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         return -(-self.columns // self.block) * math.prod(n for n, *_ in self.batch)
 
@@ -79,7 +89,7 @@ class Gemv(Kernel):
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         put_by = self.along == "columns" and self.depth > MANY
-        return (1 + put_by) * self.rows * BLOCK * self.sums.itemsize
+        return ((1 + put_by) * LINE + self.strips * MANY) * self.rows * self.sums.itemsize
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -142,23 +152,29 @@ class Gemv(Kernel):
                 for (dtype, side), x, stride in zip(wide, others_, rows, strict=True):
                     row = f.at(x, stride * r)
                     places.append(f.at(row, j, dtype.itemsize) if side else row)
-                source = f.at(scratch, r * BLOCK * self.sums.itemsize)
+                source = code.sum(r, 0)
                 finish_row(f, isa, self.end, source, self.sums, lanes, places[:n], places[n:], width)
         f.ret()
 
 
 @final
 class _Code:
-    """Writes the sums of a block of columns into scratch, `BLOCK` to a row."""
+    """Writes the sums of a block of columns into scratch, `LINE` to a row."""
 
     def __init__(
         self, kernel: Gemv, f: Function, isa: Isa, few: Value, few_row: Value, step: Value, depth: Value, scratch: Value
     ) -> None:
         self.k, self.f, self.isa = kernel, f, isa
-        self.step, self.depth, self.scratch = step, depth, scratch
+        self.step, self.depth = step, depth
         self.size = kernel.sums.itemsize
         self.lanes = isa.lanes(self.size)
         self.few = [f.at(few, few_row * r) for r in range(kernel.rows)]
+        # Rows that are computed together, as registers allow: where they begin, and how many.
+        most = 4 if kernel.along == "columns" or isa.registers >= 32 else 2
+        self.chunks = [(r, min(most, kernel.rows - r)) for r in range(0, kernel.rows, most)]
+        # Of strips, first the numbers of `few` that belong to a part; then sums, then those put by.
+        self.numbers = scratch
+        self.scratch = f.at(scratch, kernel.rows * MANY * self.size) if kernel.strips else scratch
 
     def loaded(self, dtype: DType, at: Value, lanes: int) -> Value:
         x = convert.load(self.f, self.isa, dtype, at, lanes)
@@ -178,84 +194,97 @@ class _Code:
             for g in range(k.group):
                 j = group.index + g
                 columns.append(f.at(many, f.select(j.lt(width), j, width - 1) * self.step))
-            sums: list[Value] | None = None
-            start = f.value(0, "i64")
-            # Enough sums at once for the latency of an addition, then whole vectors, then what is left.
-            most = max(1, 8 // (k.rows * k.group))
-            for copies, lanes in [(most, self.lanes), *[(1, self.lanes)] * (most > 1), (1, 0)]:
-                turn = max(lanes, 1) * copies
-                stop = start + ((self.depth - start) & -turn)
-                zeros = [self.zero(lanes)] * (copies * k.group * k.rows)
-                with f.loop(start, stop, DEEP, carry=zeros) as part:
-                    after = part.index + DEEP
-                    after = f.select(after.lt(stop), after, stop)
-                    with f.loop(part.index, after, turn, carry=zeros) as loop:
-                        totals = list(loop.carried)
-                        for c in range(copies):
-                            at = loop.index + c * lanes if c else loop.index
-                            xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in self.few]
-                            for g, column in enumerate(columns):
-                                y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
-                                for r, x in enumerate(xs):
-                                    n = (c * k.group + g) * k.rows + r
-                                    totals[n] = self.plus(totals[n], x, y)
-                        loop.next(*totals)
-                    part.next(*(x + y for x, y in zip(part.carried, loop.results, strict=True)))
-                found = list(part.results)
-                while len(found) > k.group * k.rows:
-                    half = len(found) // 2
-                    found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
-                found = [total(f, x) for x in found]
-                sums = found if sums is None else [x + y for x, y in zip(sums, found, strict=True)]
-                start = stop
-            assert sums is not None
-            for g in range(k.group):
-                for r in range(k.rows):
-                    place = f.at(f.at(self.scratch, r * BLOCK * self.size), group.index + g, self.size)
-                    f.store(sums[g * k.rows + r], place)
+            for first, count in self.chunks:
+                found = self.products(self.few[first : first + count], columns)
+                for g in range(k.group):
+                    for r in range(count):
+                        f.store(found[g * count + r], self.sum(first + r, group.index + g))
+
+    def products(self, few: Sequence[Value], columns: Sequence[Value]) -> list[Value]:
+        """The dot products of ``few`` with each column, column by column."""
+        f, k, size = self.f, self.k, len(few) * len(columns)
+        sums: list[Value] | None = None
+        start = f.value(0, "i64")
+        # Enough sums at once for the latency of an addition, then whole vectors, then what is left.
+        most = max(1, 8 // size)
+        for copies, lanes in [(most, self.lanes), *[(1, self.lanes)] * (most > 1), (1, 0)]:
+            turn = max(lanes, 1) * copies
+            stop = start + ((self.depth - start) & -turn)
+            zeros = [self.zero(lanes)] * (copies * size)
+            with f.loop(start, stop, DEEP, carry=zeros) as part:
+                after = part.index + DEEP
+                after = f.select(after.lt(stop), after, stop)
+                with f.loop(part.index, after, turn, carry=zeros) as loop:
+                    totals = list(loop.carried)
+                    for c in range(copies):
+                        at = loop.index + c * lanes if c else loop.index
+                        xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in few]
+                        for g, column in enumerate(columns):
+                            y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
+                            for r, x in enumerate(xs):
+                                n = c * size + g * len(few) + r
+                                totals[n] = self.plus(totals[n], x, y)
+                    loop.next(*totals)
+                part.next(*(x + y for x, y in zip(part.carried, loop.results, strict=True)))
+            found = list(part.results)
+            while len(found) > size:
+                half = len(found) // 2
+                found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
+            found = [total(f, x) for x in found]
+            sums = found if sums is None else [x + y for x, y in zip(sums, found, strict=True)]
+            start = stop
+        assert sums is not None
+        return sums
 
     def added(self, many: Value, width: Value) -> None:
         f, k = self.f, self.k
         with f.loop(0, (width + (self.lanes - 1)) & -self.lanes, self.lanes) as loop:
             for r in range(k.rows):
-                f.store(
-                    self.zero(self.lanes), f.at(f.at(self.scratch, r * BLOCK * self.size), loop.index, self.size), 4
-                )
+                f.store(self.zero(self.lanes), self.sum(r, loop.index), 4)
         with f.loop(0, self.depth, MANY) as part:
             after = part.index + MANY
             after = f.select(after.lt(self.depth), after, self.depth)
             with f.if_(part.index.ge(1)):
                 self.put_by(width, part.index.eq(MANY))
-            start, whole = part.index, width & -self.lanes
-            for turn in (8 // k.rows, 1):
-                stop = start + ((after - start).sdiv(turn) * turn)
-                with f.loop(start, stop, turn) as loop:
-                    lines = [f.at(many, (loop.index + u if u else loop.index) * self.step) for u in range(turn)]
-                    xs: list[list[Value]] = []
-                    for p in self.few:
-                        base = f.at(p, loop.index, k.few.itemsize)
-                        xs.append([self.loaded(k.few, f.at(base, u * k.few.itemsize), 0) for u in range(turn)])
-                    wide = [[f.splat(x, self.lanes) for x in row] for row in xs]
-                    with f.loop(0, whole, self.lanes) as columns:
-                        self.line(lines, wide, columns.index, self.lanes, None)
-                    if self.isa.bits == 512:
-                        with f.if_(whole.lt(width)):
-                            self.line(lines, wide, whole, self.lanes, f.lanes_below(width - whole, self.lanes))
-                    else:
-                        with f.loop(whole, width) as columns:
-                            self.line(lines, xs, columns.index, 0, None)
-                start = stop
+            (self.strips if k.strips else self.lines)(many, part.index, after, width)
         with f.if_(self.depth.gt(MANY)):
             self.put_by(width, None)
+
+    def sum(self, row: int, at: Value | int) -> Value:
+        """Where the sum of a column is."""
+        return self.f.at(self.f.at(self.scratch, row * LINE * self.size), at, self.size)
+
+    # --- few rows: sums are in memory, and the matrix is read in long runs ---
+
+    def lines(self, many: Value, start: Value, after: Value, width: Value) -> None:
+        """Rows ``start`` to ``after`` of the matrix, some at a time, added to the sums."""
+        f, k, whole = self.f, self.k, width & -self.lanes
+        for turn in (8 // k.rows, 1):
+            # Rows that are far apart, each followed by its next: memory gives such runs the fastest.
+            far = (after - start).sdiv(turn)
+            with f.loop(start, start + far) as loop:
+                rows = [loop.index + far * u if u else loop.index for u in range(turn)]
+                lines = [f.at(many, row * self.step) for row in rows]
+                xs: list[list[Value]] = []
+                for p in self.few:
+                    xs.append([self.loaded(k.few, f.at(p, row, k.few.itemsize), 0) for row in rows])
+                wide = [[f.splat(x, self.lanes) for x in row] for row in xs]
+                with f.loop(0, whole, self.lanes) as columns:
+                    self.line(lines, wide, columns.index, self.lanes, None)
+                if self.isa.bits == 512:
+                    with f.if_(whole.lt(width)):
+                        self.line(lines, wide, whole, self.lanes, f.lanes_below(width - whole, self.lanes))
+                else:
+                    with f.loop(whole, width) as columns:
+                        self.line(lines, xs, columns.index, 0, None)
+            start = start + far * turn
 
     def put_by(self, width: Value, first: Value | None) -> None:
         """Add the sums so far to those put by, if it is not the ``first`` time, and begin anew; None: take them all."""
         f, k, zero = self.f, self.k, self.zero(self.lanes)
         with f.loop(0, (width + (self.lanes - 1)) & -self.lanes, self.lanes) as loop:
             for r in range(k.rows):
-                now, by = (
-                    f.at(f.at(self.scratch, row * BLOCK * self.size), loop.index, self.size) for row in (r, k.rows + r)
-                )
+                now, by = (self.sum(row, loop.index) for row in (r, k.rows + r))
                 total = f.load(zero.type, by, self.size)
                 if first is not None:
                     total = f.select(first, zero, total)
@@ -266,20 +295,93 @@ class _Code:
 
     def line(self, lines: Sequence[Value], xs: list[list[Value]], at: Value, lanes: int, mask: Value | None) -> None:
         """Some columns of the rows at ``lines``, times ``xs``, added to the sums."""
-        f, k = self.f, self.k
-        places = [f.at(f.at(self.scratch, r * BLOCK * self.size), at, self.size) for r in range(k.rows)]
-        totals = [f.load(convert.memory_type(k.sums, lanes), p, self.size) for p in places]
+        places = [self.sum(r, at) for r in range(self.k.rows)]
+        totals = [self.f.load(convert.memory_type(self.k.sums, lanes), p, self.size) for p in places]
         for u, line in enumerate(lines):
-            place = f.at(line, at, k.many.itemsize)
-            if mask is None:
-                y = self.loaded(k.many, place, lanes)
-            else:
-                raw = f.load_masked(convert.memory_type(k.many, lanes), place, mask)
-                y = convert.from_memory(f, self.isa, k.many, raw)
-                y = convert.convert(f, self.isa, y, k.many, k.sums)
+            y = self.number(self.f.at(line, at, self.k.many.itemsize), lanes, mask)
             totals = [self.plus(t, row[u], y) for t, row in zip(totals, xs, strict=True)]
         for t, p in zip(totals, places, strict=True):
-            f.store(t, p, self.size)
+            self.f.store(t, p, self.size)
+
+    # --- more rows: sums are in registers for `LINES` rows of the matrix ---
+
+    def strips(self, many: Value, start: Value, after: Value, width: Value) -> None:
+        """As `lines`, a few columns at a time."""
+        f, k, begun = self.f, self.k, start
+        with f.loop(start, after) as i:
+            for r, p in enumerate(self.few):
+                x = self.loaded(k.few, f.at(p, i.index, k.few.itemsize), 0)
+                f.store(x, f.at(self.numbers, (i.index - start) * k.rows + r, self.size), self.size)
+        for lines in (LINES, 1):
+            count = (after - start).sdiv(lines)
+            down, far = f.value(1, "i64"), count
+            if k.many.itemsize < self.size:
+                # Strips of narrow numbers share lines of caches, which rows that are pages apart would drive out.
+                near = self.step.ge(PAGE)
+                down, far = f.select(near, lines, down), f.select(near, 1, far)
+            steps = far * self.step, far * (k.rows * self.size)
+            with f.loop(0, count) as loop:
+                row = loop.index * down
+                first = f.at(many, (start + row) * self.step)
+                xs = f.at(self.numbers, (start - begun + row) * k.rows, self.size)
+                self.across(first, xs, steps, lines, width)
+            start = start + count * lines
+
+    def across(self, first: Value, xs: Value, steps: tuple[Value, Value], lines: int, width: Value) -> None:
+        """`strip` for all columns."""
+        f = self.f
+        begin = f.value(0, "i64")
+        for vectors in (3, 1):
+            stop = begin + ((width - begin).sdiv(vectors * self.lanes) * (vectors * self.lanes))
+            with f.loop(begin, stop, vectors * self.lanes) as columns:
+                self.strip(first, xs, steps, lines, columns.index, vectors, self.lanes, None)
+            begin = stop
+        if self.isa.bits == 512:
+            with f.if_(begin.lt(width)):
+                self.strip(first, xs, steps, lines, begin, 1, self.lanes, f.lanes_below(width - begin, self.lanes))
+        else:
+            with f.loop(begin, width) as columns:
+                self.strip(first, xs, steps, lines, columns.index, 1, 0, None)
+
+    def strip(
+        self,
+        first: Value,
+        xs: Value,
+        steps: tuple[Value, Value],
+        lines: int,
+        at: Value,
+        vectors: int,
+        lanes: int,
+        mask: Value | None,
+    ) -> None:
+        """``vectors`` columns from ``at`` on, of the rows of the matrix from ``first`` on, times ``xs``, added to sums.
+
+        The second rows of ``few`` find in the first cache what the first have read.
+        """
+        f, k, number = self.f, self.k, convert.memory_type(self.k.sums)
+        for start, count in self.chunks:
+            places = [self.sum(start + r, at + v * lanes if v else at) for r in range(count) for v in range(vectors)]
+            totals = [f.load(convert.memory_type(k.sums, lanes), p, self.size) for p in places]
+            with f.loop(0, lines, carry=totals) as line:
+                row = f.at(f.at(first, line.index * steps[0]), at, k.many.itemsize)
+                numbers = f.at(xs, line.index * steps[1])
+                ys = [self.number(f.at(row, v * lanes * k.many.itemsize), lanes, mask) for v in range(vectors)]
+                found: list[Value] = []
+                for r in range(count):
+                    x = f.load(number, f.at(numbers, (start + r) * self.size), self.size)
+                    wide = f.splat(x, lanes)
+                    found += [self.plus(line.carried[r * vectors + v], wide, y) for v, y in enumerate(ys)]
+                line.next(*found)
+            for y, p in zip(line.results, places, strict=True):
+                f.store(y, p, self.size)
+
+    def number(self, place: Value, lanes: int, mask: Value | None) -> Value:
+        """Some of the matrix as sums have it."""
+        f, k = self.f, self.k
+        if mask is None:
+            return self.loaded(k.many, place, lanes)
+        raw = f.load_masked(convert.memory_type(k.many, lanes), place, mask)
+        return convert.convert(f, self.isa, convert.from_memory(f, self.isa, k.many, raw), k.many, k.sums)
 
 
 def total(f: Function, x: Value) -> Value:

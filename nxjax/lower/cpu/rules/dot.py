@@ -35,6 +35,7 @@ from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 BYTES: Final = (dtypes.int8, dtypes.uint8)
+NARROW: Final = (*BYTES, dtypes.bfloat16)
 
 
 @rule("dot_general")
@@ -56,15 +57,15 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
 
 
 def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> View | None:
-    """A right operand that is bytes converted to float32: as these, where `gemv` converts what it reads.
+    """A right operand that is narrower numbers converted to float32: as these, where kernels convert what they read.
 
-    A matrix that is read once for a few rows takes the time of its bytes, and there are four times fewer of them.
+    A matrix that is read once for a few rows takes the time of its bytes, and there are fewer of them.
     """
     if not isinstance(y, Map) or y.op is not convert_element_type or y.dtype != dtypes.float32 or y.view is not None:
         return None
     (xc, yc), (xb, yb) = numbers
     rows = math.prod(left.shape[i] for i in free(len(left.shape), xc, xb))
-    if y.args[0].dtype not in BYTES or left.dtype != dtypes.float32 or not 1 <= rows <= gemv.MOST:
+    if y.args[0].dtype not in NARROW or left.dtype != dtypes.float32 or not 1 <= rows <= max(gemv.MOST.values()):
         return None
     if isa.current().reproducible:
         return None
@@ -72,7 +73,9 @@ def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> Vie
     if len(columns) != 1 or len(yc) != 1:
         return None
     v = b.view(y.args[0])
-    return v if 1 in (v.strides[columns[0]], v.strides[yc[0]]) else None
+    size = v.dtype.itemsize
+    lies = "columns" if v.strides[columns[0]] == size else "depth" if v.strides[yc[0]] == size else None
+    return v if lies and rows <= gemv.MOST[lies] else None
 
 
 def _complex(b: Builder, x: View, y: View, numbers: DotDimensionNumbers, type: ArrayType) -> View:
@@ -326,7 +329,7 @@ class _Products:
         # Integers give the same in any order, and pairs of them take fewer instructions.
         whole = self.narrow and self.packed_before(p.right)
         # Where sums must not hang on how many rows there are, all products are summed by one kind of kernel.
-        few = p.m.size <= gemv.MOST and not whole and not isa.current().reproducible
+        few = not whole and not isa.current().reproducible
         if not few or not self.few_rows(p):
             self.matrices(p)
 
@@ -376,7 +379,7 @@ class _Products:
         b, left, m, n, depth, dtype, sums = self.b, p.left, p.m, p.n, p.depth, p.dtype, p.sums
         along = "columns" if n.right == dtype.itemsize else "depth" if depth.right == dtype.itemsize else None
         small = p.batch and depth.size * n.size <= 1 << 16 and dtype not in BYTES
-        if along is None or (along == "columns" and small):
+        if along is None or (along == "columns" and small) or m.size > gemv.MOST[along]:
             return False
         pieces = gemv.pieces_for(along, depth.size, n.size * dtype.itemsize, sums, bool(p.batch))
         if pieces > 1:

@@ -280,25 +280,27 @@ def test_an_ending_of_many_operands():
     np.testing.assert_array_equal(found, functools.reduce(np.add, others, np.matmul(x, w)))
 
 
-@pytest.mark.parametrize("rows", [1, 3, 4, 9])
+@pytest.mark.parametrize(
+    ("rows", "dtype"), [(1, "int8"), (1, "bfloat16"), (3, "bfloat16"), (4, "int8"), (8, "bfloat16"), (9, "int8")]
+)
 @pytest.mark.parametrize("turned", [False, True])
-def test_few_rows_read_small_integers_as_they_are(rows, turned):
-    """Weights of 8 bits times a few rows: no copy in float32, which would be four times the bytes."""
+def test_few_rows_read_narrow_numbers_as_they_are(rows, dtype, turned):
+    """Weights of 8 or 16 bits times a few rows: no copy in float32, which would be several times the bytes."""
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, 70)).astype(np.float32)
-    w = rng.integers(-128, 128, (90, 70) if turned else (70, 90)).astype(np.int8)
+    w = rng.integers(-128, 128, (90, 70) if turned else (70, 90)).astype(jnp.dtype(dtype))
     scale = rng.random(90).astype(np.float32)
 
     def f(x, w, scale):
         matrix = w.T if turned else w
         return (x @ matrix.astype("float32")) * scale
 
-    want = x.astype(np.float64) @ (w.T if turned else w) * scale
+    want = x.astype(np.float64) @ (w.T if turned else w).astype(np.float64) * scale
     for name in ISAS:
         (got,) = run(f, x, w, scale, name=name)
         np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-3)
     text = nx.jit(f).lower(x, w, scale).as_text()
-    assert ("float32 int8 float32" in text) == (rows <= 4), text
+    assert (f"float32 {dtype} float32" in text) == (rows <= (4 if turned else 8)), text
 
 
 def test_groups_of_small_integers_are_read_as_they_are():
