@@ -51,12 +51,18 @@ class Cache(NamedTuple):
         held = (*self.keys, *self.values, *self.key_scales, *self.value_scales)
         return sum(x.size * x.dtype.itemsize for x in held)
 
-    def read(self, layer: int, window: int, dtype: Any) -> tuple[Array, Array, tuple[Array, Array] | None]:
-        """Keys and values of a layer in ``dtype``, of the first ``window`` tokens, and what they are to be multiplied
-        with, if they are whole numbers: scales [batch, window, kv_heads]."""
-        near = [rows[layer][:, :window].astype(dtype) for rows in (self.keys, self.values)]
-        scales = [rows[layer][:, :window] for rows in (self.key_scales, self.value_scales) if rows]
-        return near[0], near[1], (scales[0], scales[1]) if scales else None
+    def places(self, layer: int, window: int) -> tuple[Array, Array, tuple[Array, ...]]:
+        """Keys and values of a layer as they are kept, of the first ``window`` tokens, and their scales, if any."""
+        keys, values, *scales = (
+            rows[layer][:, :window] for rows in (self.keys, self.values, self.key_scales, self.value_scales) if rows
+        )
+        return keys, values, tuple(scales)
+
+    def read(self, layer: int, window: int, dtype: Any) -> tuple[Array, Array, tuple[Array, ...]]:
+        """As `places`, in ``dtype``: whole numbers are yet to be multiplied with their scales [batch, window,
+        kv_heads]."""
+        keys, values, scales = self.places(layer, window)
+        return keys.astype(dtype), values.astype(dtype), scales
 
     def written(self, layer: int, keys: Array, values: Array) -> Cache:
         """The cache with ``keys`` and ``values`` [batch, t, kv_heads, head_size] added after the tokens of a layer."""

@@ -12,6 +12,7 @@ from typing import Any, Final
 from nxjax import lax, nn
 from nxjax import numpy as jnp
 from nxjax.generation.config import DecoderConfig
+from nxjax.ops.composite_attention import cached_attention
 from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray, float_leaf
 from nxjax.trace import dtypes
@@ -20,6 +21,8 @@ from nxjax.trace.core import Array
 Params = dict[str, Any]
 # Rows up to which a product takes the time of its weights' bytes.
 FEW: Final = 4
+# New tokens up to which attention reads the filled part of a cache; of more, products of matrices are faster.
+FEW_TOKENS: Final = 8
 _ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
     "silu": nn.silu,
     "gelu": lambda x: nn.gelu(x, approximate=False),
@@ -84,7 +87,7 @@ def attended(
     config: DecoderConfig,
     window: int,
     mask: Array | None = None,
-    scales: tuple[Array, Array] | None = None,
+    scales: tuple[Array, ...] = (),
 ) -> Array:
     """What queries read from keys and values, [batch, t, heads * head_size].
 
@@ -95,7 +98,7 @@ def attended(
         scales: of keys and values that are whole numbers, float32 [batch, s, kv_heads] each. Scores and weights are
             multiplied with them, so that the numbers are read as they lie.
     """
-    if config.attention_cap is None and scales is None:
+    if config.attention_cap is None and not scales:
         seen: dict[str, Any] = {"mask": mask}
         if mask is None:
             seen = {"is_causal": True, "local_window_size": (window - 1, 0) if window else None}
@@ -104,9 +107,9 @@ def attended(
     if mask is None:
         rows, columns = jnp.arange(q.shape[1])[:, None], jnp.arange(q.shape[1])[None, :]
         mask = visible(rows, columns, window)[None, None]
-    scale: Any = 1 / math.sqrt(config.head_size) if config.query_scale is None else config.query_scale
+    scale = _scale(config)
     # Of each head one number per token, for all queries of its group.
-    each = [x.transpose(0, 2, 1)[:, :, None, None, :] for x in scales or ()]
+    each = [x.transpose(0, 2, 1)[:, :, None, None, :] for x in scales]
     groups = q.reshape(*q.shape[:2], config.kv_heads, -1, config.head_size)
     wide = "float64" if q.dtype == dtypes.float64 else "float32"
     scores = jnp.einsum("btkgh,bskh->bkgts", groups, k, preferred_element_type=wide)
@@ -114,6 +117,21 @@ def attended(
     weights = nn.softmax(jnp.where(mask[:, :, None], scores, -1e30))
     weights = (weights * each[1] if each else weights).astype(v.dtype)
     return jnp.einsum("bkgts,bskh->btkgh", weights, v).reshape(*q.shape[:2], -1)
+
+
+def attended_few(
+    q: Array, keys: Array, values: Array, scales: tuple[Array, ...], length: Array, config: DecoderConfig, window: int
+) -> Array:
+    """What few queries, of the tokens after the first ``length`` (int [batch]), read from a cache that has their own
+    keys and values, [batch, t, heads * head_size]: takes the time of what each sequence has, not of the cache's room.
+    """
+    options: dict[str, Any] = {"scale": _scale(config), "window": window, "cap": config.attention_cap}
+    read = cached_attention(q, keys, values, length.astype("int32"), *scales, **options)
+    return read.reshape(*q.shape[:2], -1)
+
+
+def _scale(config: DecoderConfig) -> float:
+    return 1 / math.sqrt(config.head_size) if config.query_scale is None else config.query_scale
 
 
 def visible(positions: Array, others: Array, window: int) -> Array:

@@ -17,7 +17,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.layers import added, attended, capped, linear, mlp, normalized, product, visible
+from nxjax.generation.layers import FEW_TOKENS, added, attended, attended_few, capped, linear, mlp, normalized, product, visible
 from nxjax.generation.rope import angles, rotated
 from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray
@@ -286,8 +286,10 @@ def extend(
     positions = start[:, None] + jnp.arange(t, dtype=start.dtype)
     real = jnp.full((batch,), t, start.dtype) if counts is None else jnp.asarray(counts).astype(start.dtype)
     turns = _turns(config, positions, start + real)
+    few = t <= FEW_TOKENS
     rows, columns = positions[:, None, :, None], jnp.arange(window, dtype=start.dtype)[None, None, None, :]
-    masks = {near: visible(rows, columns, near) for near in {config.window(i) for i in range(config.layers)}}
+    windows = set() if few else {config.window(i) for i in range(config.layers)}
+    masks = {near: visible(rows, columns, near) for near in windows}
     x = _start(params, tokens, config, positions)
     for i, p in enumerate(params["layers"]):
         near = config.window(i)
@@ -295,6 +297,8 @@ def extend(
         def attend(q: Array, k: Array, v: Array, i: int = i, near: int = near) -> Array:
             nonlocal cache
             cache = cache.written(i, k, v)
+            if few:
+                return attended_few(q, *cache.places(i, window), start, config, near)
             k, v, scales = cache.read(i, window, q.dtype)
             return attended(q, k, v, config, near, masks[near], scales)
 

@@ -1,4 +1,4 @@
-"""Scaled dot-product attention with grouped heads, bias and masks, as one equation.
+"""Scaled dot-product attention with grouped heads, bias and masks, and of a cache of keys and values, as one equation.
 
 Vaswani et al., "Attention is all you need" (2017); grouped heads from Ainslie et al., "GQA" (2023).
 """
@@ -16,7 +16,8 @@ from nxjax.ops.composite_softmax import softmax
 from nxjax.ops.convert import cast
 from nxjax.ops.create import iota
 from nxjax.ops.dot import dot_general
-from nxjax.ops.select import select_n
+from nxjax.ops.elementary import tanh
+from nxjax.ops.select import clamp, select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims
@@ -136,6 +137,89 @@ class DotProductAttention(CompositeOp):
         return reshape(y, shape=(size, b, *y.shape[1:])), 0
 
 
+@final
+class CachedAttention(CompositeOp):
+    """What new tokens read from a cache that has their keys and values: `DotProductAttention` with lengths.
+
+    Operands: query [B, T, N, H]; keys and values [B, S, K, H], floats or int8; lengths int32 [B], then for int8 the
+    scales of keys and of values, float32 [B, S, K] each. N is a multiple of K. Query t of sequence b sees places 0 to
+    ``lengths[b] + t``, with a ``window`` (0: none) only so many of them, the last ones. What lies
+    behind has no weight. Lengths are brought into 0 to S - T. Logits are ``cap tanh(logits / cap)`` if there is a ``cap``. All is
+    computed in float32, or float64 if an operand is; the result has the type of ``query``.
+    """
+
+    name = "cached_attention"
+
+    def infer(
+        self,
+        query: ArrayType,
+        keys: ArrayType,
+        values: ArrayType,
+        lengths: ArrayType,
+        /,
+        *scales: ArrayType,
+        scale: float,
+        window: int,
+        cap: float | None,
+    ) -> ArrayType:
+        check_dtype(self, dtypes.FLOAT, query)
+        check_dtype(self, frozenset((dtypes.int8,)) if scales else dtypes.FLOAT, keys, values)
+        check_dtype(self, frozenset((dtypes.int32,)), lengths)
+        check_dtype(self, frozenset((dtypes.float32,)), *scales)
+        fits = query.ndim == keys.ndim == 4 and keys.shape == values.shape and keys.dtype == values.dtype
+        if fits:
+            (b, t, n, h), (kb, s, k, kh) = query.shape, keys.shape
+            fits = (kb, kh) == (b, h) and t <= s and k > 0 and n % k == 0 and lengths.shape == (b,)
+            fits = fits and len(scales) in (0, 2) and all(x.shape == (b, s, k) for x in scales)
+        if not fits:
+            raise ShapeError(
+                f"{self}: operands do not fit",
+                got=", ".join(map(str, (query, keys, values, lengths, *scales))),
+                expected="[B,T,N,H], [B,S,K,H] twice, [B], two scales [B,S,K] or none; N a multiple of K, T at most S",
+            )
+        return query.strong()
+
+    def expand(
+        self,
+        query: Array,
+        keys: Array,
+        values: Array,
+        lengths: Array,
+        /,
+        *scales: Array,
+        scale: float,
+        window: int,
+        cap: float | None,
+    ) -> Array:
+        b, t, n, h = query.shape
+        s, k = keys.shape[1:3]
+        g = n // k
+        wide = dtypes.float64 if dtypes.float64 in (query.dtype, keys.dtype) else dtypes.float32
+        rows = reshape(cast(query, wide), shape=(b, t, k, g, h))
+        rows = reshape(transpose(rows, permutation=(0, 2, 3, 1, 4)), shape=(b, k, g * t, h))
+        logits = dot_general(rows, cast(keys, wide), dimension_numbers=(((3,), (3,)), ((0, 1), (0, 2))))
+        # Of each key one number, for all queries of its head.
+        each = lambda x: broadcast_in_dim(cast(x, wide), shape=logits.shape, broadcast_dimensions=(0, 3, 1))
+        logits = mul(logits, mul(each(scales[0]), scale)) if scales else mul(logits, scale)
+        logits = logits if cap is None else mul(tanh(mul(logits, 1 / cap)), cap)
+        first = clamp(like(lengths, 0), lengths, like(lengths, s - t))
+        shape = (b, k, g, t, s)
+        last = add(
+            broadcast_in_dim(first, shape=shape, broadcast_dimensions=(0,)),
+            iota(dtype=dtypes.int32, shape=shape, dimension=3),
+        )
+        place = iota(dtype=dtypes.int32, shape=shape, dimension=4)
+        seen = le(place, last)
+        if window:
+            seen = and_(seen, ge(place, add(last, 1 - window)))
+        logits = select_n(reshape(seen, shape=logits.shape), like(logits, -float("inf")), logits)
+        weights = softmax(logits, axis=3)
+        weights = mul(weights, each(scales[1])) if scales else weights
+        out = dot_general(weights, cast(values, wide), dimension_numbers=(((3,), (1,)), ((0, 1), (0, 2))))
+        out = transpose(reshape(out, shape=(b, k, g, t, h)), permutation=(0, 3, 1, 2, 4))
+        return cast(reshape(out, shape=(b, t, n, h)), query.dtype)
+
+
 def _spread(x: Array, logits: Array) -> Array:
     return broadcast_in_dim(x, shape=logits.shape, broadcast_dimensions=(0, 1, 2, 3))
 
@@ -158,3 +242,4 @@ def visible(t: int, s: int, is_causal: bool, window: Window) -> Array | None:
 
 
 dot_product_attention = DotProductAttention()
+cached_attention = CachedAttention()

@@ -27,6 +27,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "conv": "conv_general_dilated",
             "dot": "dot_general",
             "block_dot": "block_dot",
+            "cached_attention": "cached_attention",
             "choose": "select_and_gather_add select_and_scatter_add",
             "pool": "reduce_window_max reduce_window_min reduce_window_sum",
             "quant": "qadd qavgpool qconv qmul qsub quantize_dequantize requantize",

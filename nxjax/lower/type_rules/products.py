@@ -206,6 +206,20 @@ def _attention(types: Types, params: Params) -> Results:
     return [(query.shape, query.dtype)]
 
 
+def _cached_attention(types: Types, params: Params) -> Results:
+    query, keys, values, lengths, *scales = types
+    of(FLOAT, query)
+    of({dtypes.int8} if scales else FLOAT, keys, values)
+    of({dtypes.int32}, lengths)
+    of({dtypes.float32}, *scales)
+    need(len(query.shape) == 4 == len(keys.shape) and keys == values, "operands do not fit", types)
+    (b, t, n, h), (kb, s, k, kh) = query.shape, keys.shape
+    need((kb, kh) == (b, h) and t <= s and k > 0 and n % k == 0, "operands do not fit", types)
+    need(lengths.shape == (b,) and len(scales) in (0, 2), "operands do not fit", types)
+    need(all(x.shape == (b, s, k) for x in scales) and params["window"] >= 0, "operands do not fit", types)
+    return [(query.shape, query.dtype)]
+
+
 def _norm(count: int) -> Rule:
     """Of an operand, and ``count`` parameters that have the shape of its axes."""
 
@@ -250,6 +264,7 @@ RULES: Final[Mapping[str, Rule]] = {
     **dict.fromkeys(("scatter_max", "scatter_min"), _scatter(NUMERIC)),
     "block_dot": _block_dot,
     "dot_product_attention": _attention,
+    "cached_attention": _cached_attention,
     "layer_norm": _norm(2),
     "rms_norm": _norm(1),
     "batch_norm_inference": _norm(4),
