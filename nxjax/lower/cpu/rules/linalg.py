@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
+from nxjax.kernels.cpu.linalg_panels import kernel as factor
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
@@ -22,6 +23,7 @@ SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's sec
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
 LARGE = 160  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
+PANELS = 512  # and than a Cholesky factorization by panels
 PROMISED = 1 << 27  # the same, where LAPACK may not help out
 
 
@@ -58,9 +60,10 @@ def _transpose(v: View) -> View:
 def cholesky(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     n = type.shape[-1]
-    kernel = Cholesky(type.dtype, _small(type, n * n), n)
+    if type.dtype not in DTYPES or not type.size or (n >= PANELS and not isa.current().reproducible):
+        raise NoKernel("LAPACK's, for large matrices and complex numbers, or nothing to compute")
     ins, y = b.dense(x), b.new(e.outputs[0].type)
-    b.call(kernel, (ins,), (y,))
+    b.call(factor(type.dtype, math.prod(type.shape[:-2]), n), (ins,), (y,))
     return (y,)
 
 
