@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.fft import FftLines, FftSteps, Lines, RealLines, table
+from nxjax.kernels.cpu.fft import FftLines
 from nxjax.kernels.cpu.fft_butterfly import factors, is_smooth, radices, roots
+from nxjax.kernels.cpu.fft_lines import FftSteps, Lines, table
+from nxjax.kernels.cpu.fft_real import RealLines
 from tests.kernels.cpu.running import run
 
 SINGLE, DOUBLE = np.dtype(np.float32), np.dtype(np.float64)

@@ -11,8 +11,10 @@ from typing import Any, Final
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import Kernel
-from nxjax.kernels.cpu.fft import FftLines, FftSteps, Lines, RealLines, table
+from nxjax.kernels.cpu.fft import FftLines
 from nxjax.kernels.cpu.fft_butterfly import is_smooth
+from nxjax.kernels.cpu.fft_lines import FftSteps, Lines, table
+from nxjax.kernels.cpu.fft_real import RealLines
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.ops.fft import FftType
