@@ -18,8 +18,8 @@ from nxjax.errors import InvalidFileError
 # No text that describes something (a model's settings, a tree, a table of times) is larger.
 TEXT: Final = 2**28
 _NESTED: Final = 900  # lists and objects in one another
-_STRING: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_MARKS: Final = re.compile(rb"[\[\]{}]")
+_STRING: Final = rb'(?s)"(?:[^"\\]|\\.)*"'
+_MARKS: Final = rb"[\[\]{}]"
 
 
 def opened(path: str | os.PathLike[str], folder: int | None = None) -> BinaryIO:
@@ -115,7 +115,7 @@ def parsed(text: str | bytes, unique: bool = False) -> Any:
     data = text.encode() if isinstance(text, str) else bytes(text)
     if data.count(b"[") + data.count(b"{") > _NESTED:
         depth = 0
-        for mark in _MARKS.finditer(_STRING.sub(b"", data)):
+        for mark in re.finditer(_MARKS, re.sub(_STRING, b"", data)):
             depth += 1 if mark[0] in b"[{" else -1
             if depth > _NESTED:
                 raise ValueError(f"nested more than {_NESTED} deep")

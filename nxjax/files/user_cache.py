@@ -28,12 +28,13 @@ _DIGEST: Final = 32  # bytes
 # No file is larger: reading one must not take the memory of the process.
 _LARGEST: Final = 2**28
 _UNFINISHED: Final = ".part"
+# Patterns are compiled where names are looked at: most processes only read.
 # <name>.<process>-<random>.part, and names of former releases.
-_WRITER: Final = re.compile(r".*\.([0-9]+)-[0-9a-f]+\.part")
+_WRITER: Final = r".*\.([0-9]+)-[0-9a-f]+\.part"
 _HOUR: Final = 3600.0
 # Which names of the folder are files that are kept, and what else of the cache's may lie there.
-_KEPT: Final = re.compile(r"\w+\.(nxc|so)")
-_OURS: Final = re.compile(r"\w+\.(nxc|so)|.*\.part|\.swept-[0-9-]+|codelets|differential")
+_KEPT: Final = r"\w+\.(nxc|so)"
+_OURS: Final = r"\w+\.(nxc|so)|.*\.part|\.swept-[0-9-]+|codelets|differential"
 # Looking at all files takes longer than writing one: processes leave a note that it was done, where there are many,
 # and do it again after a minute, or after they have written so large a part of the limit.
 _MANY: Final = 64
@@ -264,7 +265,7 @@ def _open_to_others(path: str, user: int) -> str:
     if status.st_mode & 0o022:
         return "others may write to it"
     if status.st_mode & 0o055:
-        if not all(_OURS.fullmatch(name) for name in os.listdir(path)):
+        if not all(re.fullmatch(_OURS, name) for name in os.listdir(path)):
             return "others may read it, and there are other files in it"
         os.chmod(path, 0o700)
     return ""
@@ -276,7 +277,7 @@ def _open_to_others(path: str, user: int) -> str:
 def _entries(folder: str) -> Iterator[CacheEntry]:
     with contextlib.suppress(OSError), os.scandir(folder) as found:
         for entry in found:
-            if _KEPT.fullmatch(entry.name):
+            if re.fullmatch(_KEPT, entry.name):
                 with contextlib.suppress(OSError):
                     status = entry.stat(follow_symlinks=False)
                     yield CacheEntry(status.st_mtime, status.st_size, os.path.join(folder, entry.name))
@@ -319,7 +320,7 @@ def _sweep(folder: str, newest: str) -> None:
 
 def _abandoned(path: str) -> bool:
     """Whether the writer of an unfinished file is gone. Removing one of a process that is elsewhere does no harm."""
-    writer = _WRITER.fullmatch(os.path.basename(path))
+    writer = re.fullmatch(_WRITER, os.path.basename(path))
     if writer is not None and safe_io.is_dead(int(writer[1])):
         return True
     with contextlib.suppress(OSError):

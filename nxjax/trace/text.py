@@ -177,8 +177,7 @@ def params_text(params: dict[str, Any]) -> str:
     return "".join(printer.parts)
 
 
-_TOKEN: Final = re.compile(
-    r"""\s+ | \#[^\n]* |
+_TOKEN: Final = r"""(?x)\s+ | \#[^\n]* |
     (?P<token>
       <[^>\s]*(?:\s[0-9a-f]+)?> |
       [a-z0-9_]+(?:<fry>)?\[[0-9,]*\]\*?(?:\{V:[^}\s]*\})? (?![a-zA-Z_]) |
@@ -187,9 +186,7 @@ _TOKEN: Final = re.compile(
       \(-?[\d.einfa+-]+j\) |
       '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" |
       @[^\s]+ | -inf | [{};.,:=()\[\]]
-    )""",
-    re.VERBOSE,
-)
+    )"""
 
 
 _NAMED: Final = {"None": None, "True": True, "False": False}
@@ -215,9 +212,10 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.tokens: list[str] = []
+        token = re.compile(_TOKEN)  # here: most processes parse nothing
         position = 0
         while position < len(text):
-            match = _TOKEN.match(text, position)
+            match = token.match(text, position)
             if match is None:
                 line = text.count("\n", 0, position) + 1
                 raise ProgramError(f"program text: line {line} is not understood", got=text[position : position + 40])

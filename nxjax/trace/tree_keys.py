@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import optree
 
 
-@dataclasses.dataclass(frozen=True)
-class DictKey:
+class _TreeKey:
+    """One value, under a name of its class; as a frozen dataclass, which takes longer to make than all of this file."""
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(f"cannot assign to field {name!r}")
+
+    def __delattr__(self, name: str) -> NoReturn:
+        raise AttributeError(f"cannot delete field {name!r}")
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if type(other) is type(self) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(tuple(vars(self).values()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in vars(self).items())})"
+
+
+class DictKey(_TreeKey):
     """The key of a dict on the path to a leaf.
 
     >>> DictKey("w").key, str(DictKey("w"))
@@ -19,12 +36,14 @@ class DictKey:
 
     key: Any
 
+    def __init__(self, key: Any) -> None:
+        vars(self)["key"] = key
+
     def __str__(self) -> str:
         return f"[{self.key!r}]"
 
 
-@dataclasses.dataclass(frozen=True)
-class SequenceKey:
+class SequenceKey(_TreeKey):
     """The index of a list or tuple on the path to a leaf.
 
     >>> SequenceKey(0).idx, str(SequenceKey(0))
@@ -33,12 +52,14 @@ class SequenceKey:
 
     idx: int
 
+    def __init__(self, idx: int) -> None:
+        vars(self)["idx"] = idx
+
     def __str__(self) -> str:
         return f"[{self.idx}]"
 
 
-@dataclasses.dataclass(frozen=True)
-class GetAttrKey:
+class GetAttrKey(_TreeKey):
     """The name of an attribute on the path to a leaf.
 
     >>> GetAttrKey("w").name, str(GetAttrKey("w"))
@@ -47,12 +68,14 @@ class GetAttrKey:
 
     name: str
 
+    def __init__(self, name: str) -> None:
+        vars(self)["name"] = name
+
     def __str__(self) -> str:
         return f".{self.name}"
 
 
-@dataclasses.dataclass(frozen=True)
-class FlattenedIndexKey:
+class FlattenedIndexKey(_TreeKey):
     """The index of a child on the path to a leaf, for a node without keys.
 
     >>> FlattenedIndexKey(1).key, str(FlattenedIndexKey(1))
@@ -60,6 +83,9 @@ class FlattenedIndexKey:
     """
 
     key: Any
+
+    def __init__(self, key: Any) -> None:
+        vars(self)["key"] = key
 
     def __str__(self) -> str:
         return f"[<flat index {self.key}>]"

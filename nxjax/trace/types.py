@@ -120,7 +120,7 @@ class ArrayType:
         return self.shape == other.shape and self.dtype == other.dtype
 
 
-_TYPE = re.compile(r"([a-z0-9_]+(?:<fry>)?)\[([0-9,]*)\](\*?)(?:\{V:([^}]*)\})?")
+_TYPE: Final = r"([a-z0-9_]+(?:<fry>)?)\[([0-9,]*)\](\*?)(?:\{V:([^}]*)\})?"
 
 
 def parse_type(text: str) -> ArrayType:
@@ -129,7 +129,7 @@ def parse_type(text: str) -> ArrayType:
     >>> parse_type("f32[3,4]*").weak
     True
     """
-    match = _TYPE.fullmatch(text)
+    match = re.fullmatch(_TYPE, text)
     if match is None:
         raise ProgramError("program text: not a type", got=repr(text), expected="for example f32[3,4]")
     name, shape, weak, vma = match.groups()

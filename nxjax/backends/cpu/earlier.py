@@ -44,8 +44,8 @@ def _good_for() -> str | None:
         return None
     if not lines:
         return None
-    parts = [f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files]
-    return cache.key_of(sys.version, *sorted(lines), *parts, str(_has_tiles(lines)))
+    sources = "\n".join([f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files])
+    return cache.key_of(sys.version, *sorted(lines), sources, str(_has_tiles(lines)))
 
 
 def _has_tiles(lines: Iterable[str]) -> bool:
