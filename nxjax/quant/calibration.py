@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, final
 
@@ -13,7 +13,7 @@ from nxjax.display.progress import bars
 from nxjax.errors import NxError, ParameterError, Shown, Source, described
 from nxjax.quant import masks, results, weight_rounding
 from nxjax.quant.effects import GridChoice, GridEffects
-from nxjax.quant.observe import MASKED_ROW, Gaps, Histograms, Ranges, Statistics
+from nxjax.quant.observe import Gaps, Histograms, Ranges, Statistics
 from nxjax.quant.observers import MSE, NDArray, Observer, Range, as_observer
 from nxjax.quant.plan import QuantPlan
 from nxjax.quant.planned import PlannedCall
@@ -101,6 +101,7 @@ def run(
     correct: bool = False,
     feedback: bool = False,
     tells: bool = True,
+    before: Mapping[str, list[Range]] | None = None,
 ) -> Calibrated:
     """The ranges that ``observer`` finds over ``data``: one compiled pass, and another for histograms.
 
@@ -120,6 +121,8 @@ def run(
     recorded = _compiled(fun, policy, params, Ranges(), sources, origins, elements, coarse, constant)
     room = KEPT
     pending: list[tuple[Any, Any]] = []
+    # Some batches with values so far off that they may be masks.
+    striking: list[tuple[Any, ...]] = []
     for batch in shown(iterable(data), "calibrating", progress):
         n += 1
         wanted = (chosen.histogram and (room > 0 or not chosen.fewest)) or (feedback and coarse and room > 0)
@@ -130,19 +133,25 @@ def run(
         pending.append((_first_use(recorded, args, batch) if n == 1 else recorded(*args), args))
         if len(pending) > 1:
             # One behind, so that reading a result does not wait for it.
-            _collect(*pending.pop(0), batches, n - 1, sources)
+            _collect(*pending[0], batches, n - 1, sources, striking)
+            pending.pop(0)
     for stats, args in pending:
-        _collect(stats, args, batches, n, sources)
+        _collect(stats, args, batches, n, sources, striking)
     if not n:
         raise ParameterError(
             "quantize: calibrate gave no batches", expected="an iterable of argument tuples with at least one"
         )
     policy, batches = _taken(policy, batches, sources, tells)
+    batches = {site: [*(before or {}).get(site, ()), *seen] for site, seen in batches.items()}
     whole = {site: _joined(site, seen, chosen) for site, seen in batches.items()}
-    masking = _masking(fun, policy, kept, params, whole)
+    far = {site for site, span in whole.items() if _is_far(span)}
+    masking = _masking(fun, policy, [*striking, *map(arguments, kept)], params, far, whole) if far else ()
     if masking:
-        again = kept if isinstance(data, Iterator) else data
-        return run(fun, without(policy, masking), again, observer, params, progress, correct, feedback, tells)
+        again, before = data, dict[str, list[Range]]()
+        if isinstance(data, Iterator):
+            # What is gone is known by its ranges.
+            again, before = kept, {site: seen for site, seen in batches.items() if site not in far}
+        return run(fun, without(policy, masking), again, observer, params, progress, correct, feedback, tells, before)
     # What no data reach, such as a bias of zeros, is exact on its grid.
     if tells:
         results.check_ranges({site: span for site, span in whole.items() if site not in constant or any(span)}, sources)
@@ -338,7 +347,12 @@ def _fitting(
 
 
 def _collect(
-    stats: Any, args: Any, batches: dict[str, list[Range]], number: int, sources: Mapping[str, Source | None]
+    stats: Any,
+    args: Any,
+    batches: dict[str, list[Range]],
+    number: int,
+    sources: Mapping[str, Source | None],
+    striking: list[tuple[Any, ...]],
 ) -> None:
     # In program order, so that an error is about the first value.
     for site in dict.fromkeys((*(s for s in sources if s in stats), *stats)):
@@ -356,6 +370,8 @@ def _collect(
                 fix="look for infinities or NaN in the data and the weights, or for a mask of -inf (use a large one)",
                 source=sources.get(site),
             )
+        if len(striking) < MEASURED and _is_far(span) and not any(map(_is_far, seen)):
+            striking.append(args)
         seen.append(span)
 
 
@@ -391,20 +407,26 @@ def _masking(
     policy: Policy,
     data: Sequence[Any],
     params: Sequence[int] | int | None,
+    far: Collection[str],
     spans: dict[str, Range],
 ) -> set[str]:
     """The layers that compute with masks as values: far numbers, and others too small for a grid that holds both."""
-    largest = {site: max(map(abs, span)) for site, span in spans.items()}
-    far = {site for site, most in largest.items() if most >= MASKED_ROW}
-    if not far:
-        return set()
-    plan = PlannedCall(fun, _fitting(fun, data[0]), {}, params).plan(policy, "quantize", True)
+    plan = PlannedCall(fun, data[0], {}, params).plan(policy, "quantize", True)
     gaps = _compiled(fun, policy, params, Gaps(spans, masks.shares(plan, far)), {}, {}, {}, set(), set())
-    seen = [gaps(*_fitting(fun, batch)) for batch in data]
-    kinds = {site: np.asarray([batch[site] for batch in seen]).max(0) > 0 for site in far}
-    # Masks lie on one side of all others.
-    held = {site for site, (small, between, low, high) in kinds.items() if small and not between and low != high}
-    return masks.layers_without_room(plan, held, largest)
+    seen = [gaps(*args) for args in data]
+    beside, alone = set[str](), set[str]()
+    for site in far:
+        zero, small, between, low, high = np.asarray([batch[site] for batch in seen]).max(0) > 0
+        # Masks lie on one side of all others.
+        if not between and low != high:
+            (beside if small else alone if zero else set[str]()).add(site)
+    return masks.layers_without_room(plan, beside, alone)
+
+
+def _is_far(span: Range) -> bool:
+    """Whether a range can hold masks: one end so far off that the other is nothing beside it."""
+    near, most = sorted((max(-span[0], 0.0), max(span[1], 0.0)))
+    return most >= -masks.LOW and near <= max(masks.SMALL.values()) * most
 
 
 def _joined(site: str, seen: list[Range], observer: Observer) -> Range:

@@ -103,7 +103,8 @@ class Quantized:
                 got=f"values without a range: {', '.join(missing[:5])}",
                 expected=f"the {len(self.ranges)} values of calibration",
                 fix="calibrate with arguments of these shapes and dtypes too, that take the same path through the "
-                "function: of other sizes, as in a Python loop over rows, it can be another program",
+                "function: of other sizes, as in a Python loop over rows, it can be another program. Ranges of another "
+                "quantized function go with its policy: quantize(f, q.policy, ranges=q.ranges)",
             )
         calibration.check_origins(plan, self._origins)
         return plan

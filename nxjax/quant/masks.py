@@ -7,11 +7,11 @@ needs no part of a grid. Everywhere else it is a value: what makes or reads it s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container
 from typing import Any, Final, final
 
 from nxjax.ops.argreduce import argmax
-from nxjax.ops.arithmetic import add, mul, neg, sub
+from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.base import DataMovement
 from nxjax.ops.indexing import gather
 from nxjax.ops.select import select_n
@@ -22,7 +22,6 @@ from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
 from nxjax.quant.pointwise import (
     LARGEST_FACTOR,
     GridKeeping,
-    QuantBinary,
     QuantSoftmax,
     Unify,
     keeps_grid,
@@ -42,18 +41,25 @@ ADDED: Final = 64.0
 SMALL: Final = {dtypes.int8: 1 / 64, dtypes.int16: 1 / 1024}
 
 
+# A number so low is no value but a mask; a positive one may be a bound, unless it is so high.
+LOW: Final = -500.0
+HIGH: Final = 1e6
+# Factors below which what lies far below others before a product no longer does behind it.
+SHALLOW: Final = 1 / 32
+
+
 @final
 class Masks:
     """Where masks are in a plan.
 
     Attributes:
-        held: float values that may hold a mask -> whether a low one only.
+        held: float values that may hold a mask -> the highest that it can be, infinity where it may be a high one.
     """
 
     def __init__(self, plan: QuantPlan, view: WeightView) -> None:
         self.plan = plan
         self.view = view
-        self.held: dict[Var, bool] = {}
+        self.held: dict[Var, float] = {}
         self.products: list[Equation] = []
         self.made = {g.output: g for g in plan.integer()}
         self.group_of = {e: g for g in plan.integer() for e in g.equations}
@@ -75,13 +81,13 @@ class Masks:
                 self._factors(e)
 
     def without_room(self) -> set[Equation]:
-        """The equations on grids that make or read a mask as a value."""
+        """The equations on grids that make or read a mask as a value; products read all values."""
         found: set[Equation] = set()
         for group in self.made.values():
             room = self._has_room(group.output)
             # What a product takes in becomes its bias, where no mask has room either.
             found.update(e for i, e in enumerate(group.equations) if e.outputs[0] in self.held and (i or not room))
-            if not isinstance(group, Unify):
+            if not isinstance(group, Unify) and not is_product(group.equations[0]):
                 bad = {a for a in group.activations if a in self.held and not self._has_room(a)}
                 found.update(e for e in group.equations if bad.intersection(e.inputs))
         return found
@@ -90,55 +96,67 @@ class Masks:
         """Whether no reader tells a mask from the end of the range."""
         if v in self.plan.masked:
             return True
-        return isinstance(v, Var) and self.held.get(v, False) and self.plan.bounds.get(v, _EVERYWHERE)[0] > -math.inf
+        if not isinstance(v, Var) or self.held.get(v, math.inf) > 0:
+            return False
+        return self.plan.bounds.get(v, _EVERYWHERE)[0] > -math.inf
 
     def _hold(self, e: Equation) -> None:
         rule = _HOLDING.get(e.op) or (Masks.carried if _moves(e) else None)
-        low = rule(self, e) if rule is not None and self.view.is_float(e.outputs[0]) else []
-        if low:
-            self.held[e.outputs[0]] = all(low)
+        numbers = rule(self, e) if rule is not None and self.view.is_float(e.outputs[0]) else []
+        if numbers:
+            self.held[e.outputs[0]] = max(numbers)
 
-    def carried(self, e: Equation) -> list[bool]:
-        """Of each mask that the result of ``e`` holds whether it is a low one: those of the operands."""
+    def carried(self, e: Equation) -> list[float]:
+        """The masks that the result of ``e`` holds: those of the operands."""
         return [self.held[a] for a in e.inputs if isinstance(a, Var) and a in self.held]
 
-    def turned(self, e: Equation) -> list[bool]:
+    def turned(self, e: Equation) -> list[float]:
         """Low masks may become high ones."""
-        return [False for _ in self.carried(e)]
+        return [math.inf for _ in self.carried(e)]
 
-    def chosen(self, e: Equation) -> list[bool]:
+    def chosen(self, e: Equation) -> list[float]:
         """Those of the operands, and operands that are one far number."""
-        return [number < 0 for a in e.inputs if (number := self._far(a)) is not None] + self.carried(e)
+        numbers = [self.view.number(a) for a in e.inputs if self.view.is_float(a)]
+        low = [x for x in numbers if x is not None and x <= LOW]
+        return low + [math.inf for x in numbers if x is not None and x >= HIGH] + self.carried(e)
 
-    def multiplied(self, e: Equation) -> list[bool]:
+    def scaled(self, e: Equation) -> list[float]:
+        """Those of the operand, or a mask that a product with a large number makes of ``1 - here``."""
+        factor = self._factor(e)
         if self._by_product(e):
             self.products.append(e)
-            return [True]
-        return self.turned(e) if any(self.view.number(a) is not None for a in e.inputs) else []
+            return [-abs(factor or 0.0)]
+        if factor is None or factor <= 0:
+            return self.turned(e) if factor is not None else []
+        return [x * factor for x in self.carried(e)]
 
-    def _far(self, a: Atom) -> float | None:
-        number = self.view.number(a) if self.view.is_float(a) else None
-        return number if number is not None and abs(number) >= LARGEST_FACTOR else None
+    def _factor(self, e: Equation) -> float | None:
+        """The number that ``e`` multiplies its operand by, if it does that."""
+        x, y = (self.view.number(a) for a in e.inputs)
+        if e.op in _DIVIDING:
+            return None if not y else 1 / y
+        return x if y is None else y
 
     def _by_product(self, e: Equation) -> bool:
-        """Whether a product with a large number makes a mask of ``1 - here``: of what no layer made."""
-        if all(self._far(a) is None for a in e.inputs):
+        factor = self._factor(e)
+        if factor is None or abs(factor) < LARGEST_FACTOR:
             return False
-        x: Atom | None = next((a for a in e.inputs if self._far(a) is None), None)
+        x: Atom | None = next((a for a in e.inputs if self.view.number(a) is None), None)
         while isinstance(x, Var) and (made := self.view.producer.get(x)) is not None:
-            group = self.group_of.get(made)
-            if group is not None and not group.moves and made.op not in _SHIFTING:
-                return False
-            x = next((a for a in made.inputs if self.view.number(a) is None), None)
-        return True
+            if made.op in _DIFFERENCES:
+                return any(self.view.number(a) == 1 for a in made.inputs)
+            if not _moves(made):
+                # From Booleans or whole numbers.
+                return not self.view.is_float(made.inputs[0])
+            x = made.inputs[0]
+        return False
 
     def _factors(self, e: Equation) -> None:
         """What the factors of a mask, such as ``1 - here``, are at least."""
-        number = self.view.number
-        x, factor = e.inputs if number(e.inputs[0]) is None else e.inputs[::-1]
-        value = number(factor) or 0.0
-        while abs(value) >= LARGEST_FACTOR and isinstance(x, Var):
-            self.plan.least[x] = (0.0, 1.0) if value < 0 else (-1.0, 0.0)
+        factor = self._factor(e) or 0.0
+        x = next((a for a in e.inputs if self.view.number(a) is None), None)
+        while isinstance(x, Var):
+            self.plan.least[x] = (0.0, 1.0) if factor < 0 else (-1.0, 0.0)
             made = self.view.producer.get(x)
             x = made.inputs[0] if made is not None and keeps_grid(made) else None
 
@@ -159,12 +177,17 @@ class Masks:
             rows.append(row)
         if rows:
             axes = {row.axis for row in rows}
-            self.plan.masked[v] = MaskedRow(max(row.margin for row in rows), axes.pop() if len(axes) == 1 else None)
+            axis = axes.pop() if len(axes) == 1 else None
+            highest = max((row.highest for row in rows if row.highest is not None), default=None)
+            self.plan.masked[v] = MaskedRow(max(row.margin for row in rows), axis, highest)
 
     def _read(self, v: Var, e: Equation, group: FusedGroup | None) -> MaskedRow | None:
         """How ``e`` reads ``v``, if a mask is no value to it."""
         if group is None:
-            return MaskedRow(0.0, e.params["axes"][0]) if e.op in _CHOOSING else None
+            # All rows count to an argmax, however far they lie below others: only masks that are known are none.
+            highest = self.held.get(v, math.inf) / 2
+            known = e.op in _CHOOSING and highest <= -LARGEST_FACTOR / 2
+            return MaskedRow(0.0, e.params["axes"][0], max(highest, -1e30)) if known else None
         if v not in group.activations:
             return None
         if isinstance(group, QuantSoftmax):
@@ -174,7 +197,16 @@ class Masks:
             return None
         if isinstance(group, (GridKeeping, Unify)):
             return after._replace(axis=_axis_before(e, after.axis, v))
-        return after._replace(margin=ADDED) if isinstance(group, QuantBinary) and e.op in _ADDING else None
+        if e.op in _SCALING:
+            return self._before_factor(after, self._factor(e))
+        # To an argmax the other operand may be larger than any margin.
+        return after._replace(margin=ADDED) if e.op in _ADDING and after.highest is None else None
+
+    def _before_factor(self, after: MaskedRow, factor: float | None) -> MaskedRow | None:
+        if factor is None or factor < (SHALLOW if after.highest is None else 1e-6):
+            return None
+        highest = None if after.highest is None else after.highest / factor
+        return MaskedRow(after.margin / factor, after.axis, highest)
 
 
 def shares(plan: QuantPlan, sites: Container[str]) -> dict[str, float]:
@@ -187,38 +219,41 @@ def shares(plan: QuantPlan, sites: Container[str]) -> dict[str, float]:
     return found
 
 
-def layers_without_room(plan: QuantPlan, sites: Container[str], largest: Mapping[str, float]) -> set[str]:
-    """The layers that make a value of ``sites``, or read one that float made, but no product; of inner plans too.
+def layers_without_room(plan: QuantPlan, beside: Container[str], alone: Container[str]) -> set[str]:
+    """The layers that make a mask, or read one that float made, but no product; of inner plans too.
 
-    Also those that add values of far too different magnitudes. Of a product what follows it.
+    Of a product what follows it. Masks without values beside them are exact on grids, but not in sums.
 
     Args:
-        sites: what holds masks in calibration.
-        largest: magnitude by site.
+        beside: sites that hold masks and other values in calibration.
+        alone: those that hold masks and zeros.
     """
-    held = {v for v, site in plan.sites.items() if site in sites}
+    held = {v for v, site in plan.sites.items() if site in beside}
+    added = {v for v, site in plan.sites.items() if site in alone} | held
     made = {g.output for g in plan.integer()}
-    magnitudes = {v: largest.get(site, 1.0) for v, site in plan.sites.items()}
     found: set[str] = set()
     for g in plan.integer():
-        read = [magnitudes.get(a, 1.0) for a in g.activations if isinstance(a, Var)]
-        if g.moves and read:
-            magnitudes.setdefault(g.output, read[0])
         product = is_product(g.equations[0])
-        unequal = g.equations[0].op in _SHIFTING and min(read) < SMALL[g.dtype] * max(read)
+        read = [a for a in g.activations if isinstance(a, Var)]
+        if g.moves and not added.isdisjoint(read):
+            added.add(g.output)
+        sums = g.equations[0].op in _SHIFTING and not added.isdisjoint(read) and g.output not in plan.masked
         if g.output in held:
             found.update(plan.names[e.outputs[0]] for e in (g.equations[1:] if product else g.equations))
-        elif unequal or not (product or held.isdisjoint(a for a in g.activations if a not in made)):
+        elif sums or not (product or (held - made).isdisjoint(read)):
             found.add(plan.layer(g))
     for step in plan.steps:
         for inner in step.plans if isinstance(step, Inner) else ():
-            found |= layers_without_room(inner, sites, largest)
+            found |= layers_without_room(inner, beside, alone)
     return found
 
 
 _EVERYWHERE: Final = (-math.inf, math.inf)
 _ADDING: Final[frozenset[Op]] = frozenset((add,))
 _SHIFTING: Final[frozenset[Op]] = frozenset((add, sub))
+_DIFFERENCES: Final[frozenset[Op]] = frozenset((sub,))
+_DIVIDING: Final[frozenset[Op]] = frozenset((div,))
+_SCALING: Final[frozenset[Op]] = frozenset((mul, div))
 # What passes over values far below the others, on grids and in float.
 _CHOOSING: Final[frozenset[Op]] = frozenset((argmax,))
 
@@ -257,9 +292,9 @@ _AXES: Final[dict[Op, Callable[[dict[str, Any], int, Shape, Shape], int | None]]
     gather: lambda params, axis, old, new: None,
 }
 # Which masks a result holds; of what moves values, those that it moves.
-_HOLDING: Final[dict[Op, Callable[[Masks, Equation], list[bool]]]] = {
+_HOLDING: Final[dict[Op, Callable[[Masks, Equation], list[float]]]] = {
     **dict.fromkeys((concatenate, dynamic_update_slice, gather, pad, select_n), Masks.chosen),
     add: Masks.carried,
     **dict.fromkeys((neg, sub), Masks.turned),
-    mul: Masks.multiplied,
+    **dict.fromkeys((div, mul), Masks.scaled),
 }

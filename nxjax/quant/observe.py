@@ -14,7 +14,7 @@ import numpy as np
 
 from nxjax.ops.arithmetic import abs, add, div, max, min, mul, sub
 from nxjax.ops.base import constant, like
-from nxjax.ops.bitwise import and_, or_
+from nxjax.ops.bitwise import and_, not_, or_
 from nxjax.ops.compare import eq, lt
 from nxjax.ops.convert import cast, convert_element_type
 from nxjax.ops.create import iota
@@ -108,7 +108,9 @@ class Ranges(Statistics):
 
 
 def below(x: Array, masked: MaskedRow) -> Array:
-    """Which elements of ``x`` are masks: far below the greatest of all, or of their row."""
+    """Which elements of ``x`` are masks: lower than any value, or far below the greatest of all, or of their row."""
+    if masked.highest is not None:
+        return lt(x, like(x, masked.highest))
     axes = tuple(range(x.ndim))
     top = broadcast_in_dim(reduce_max(x, axes=axes), shape=x.shape, broadcast_dimensions=())
     far = lt(x, sub(top, like(x, MASKED_ROW)))
@@ -177,16 +179,16 @@ class Histograms(Statistics):
 
 @final
 class Gaps(Statistics):
-    """What there is at a site, each 0 or 1: small values, values between small and far, far ones below 0, and above.
+    """What there is at a site, each 0 or 1: zeros, small values, those between, far ones below 0, far ones above 0.
 
-    Far is beyond a quarter of the largest magnitude, small is within a share of it; zeros are no values.
+    Far is beyond a quarter of the largest magnitude, small is within a share of it.
 
     Args:
         ranges: of the sites.
         shares: which part of the largest magnitude is small, by site. Others have nothing.
     """
 
-    size = 4
+    size = 5
 
     def __init__(self, ranges: Mapping[str, Range], shares: Mapping[str, float]) -> None:
         self.ranges = ranges
@@ -199,10 +201,11 @@ class Gaps(Statistics):
             return self.neutral()
         top = np.abs(self.ranges[site]).max()
         size = abs(stop_gradient(x))
-        here = lt(like(size, 0), size) if kept is None else and_(kept, lt(like(size, 0), size))
+        zero = eq(size, like(size, 0))
         small, far = lt(size, like(size, top * self.shares[site])), lt(like(size, top / 4), size)
-        low, high = lt(x, like(x, 0)), lt(like(x, 0), x)
-        return tuple(_any(and_(here, each)) for each in (small, eq(small, far), and_(far, low), and_(far, high)))
+        low = lt(x, like(x, 0))
+        found = (zero, and_(small, not_(zero)), eq(small, far), and_(far, low), and_(far, not_(low)))
+        return tuple(_any(each if kept is None else and_(kept, each)) for each in found)
 
     def neutral(self) -> Stat:
         return (constant(0, dtypes.float32),) * self.size

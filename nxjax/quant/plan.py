@@ -29,10 +29,16 @@ Step = FusedGroup | Inner | Equation
 
 
 class MaskedRow(NamedTuple):
-    """How far below the others a masked value lies, and the axis of its rows; None where they lie in no one axis."""
+    """How far below the others a masked value has to lie, and what is one.
+
+    Attributes:
+        axis: of the rows in which values are compared; None where they lie in no one axis.
+        highest: masks are at most this; None where whatever lies far below the greatest is one.
+    """
 
     margin: float
     axis: int | None
+    highest: float | None = None
 
 
 @final

@@ -14,9 +14,12 @@ import numpy as np
 
 from nxjax.errors import ParameterError, Source, is_internal
 from nxjax.ops.arithmetic import div, mul, sub
+from nxjax.ops.arithmetic import max as _max
+from nxjax.ops.arithmetic import min as _min
 from nxjax.ops.base import constant, like
-from nxjax.ops.bitwise import and_, or_
-from nxjax.ops.compare import eq, lt
+from nxjax.ops.bitwise import and_, not_, or_
+from nxjax.ops.compare import eq, ge, lt, ne
+from nxjax.ops.convert import cast
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
@@ -36,6 +39,8 @@ from nxjax.transforms.jit import jit
 POOR: Final = 10.0
 # Values beyond are looked at apart from small ones beside them.
 FAR: Final = 100.0
+# Of Booleans at least so large a part counts as the rarer value.
+RARE: Final = 0.05
 # A value so small has no grid in float32: the products of its steps with others' are 0.
 NOTHING: Final = 1e-20
 # How many layers a warning names.
@@ -155,35 +160,55 @@ def powers(pairs: Iterable[tuple[Array, Array]], apart: bool = False) -> list[tu
     """Of each float value and of the noise in it; the first is the unit of both, squared: squares may overflow.
 
     Args:
-        apart: whether small values beside far ones, with none between, are measured alone where they are worse. A mask
-            of -1e9 is no signal beside which noise is nothing.
+        apart: whether far values (masks) and those beside them are measured each, as the worse of both.
     """
     found: list[tuple[Array, Array, Array]] = []
     for x, q in pairs:
-        if x.dtype != dtypes.float32:
-            continue
-        if not x.size:
+        if x.dtype == dtypes.bool_:
+            found.append(_decisions(x, q))
+        elif x.dtype == dtypes.float32 and not x.size:
             nothing = constant(0, dtypes.float32)
             found.append((nothing, nothing, nothing))
-            continue
-        # Infinities that are results say nothing about steps.
-        real = is_finite(x)
-        x, q = (select_n(real, like(v, 0), v) for v in (x, q))
-        whole = _power(x, q)
-        if apart:
-            size, peak = abs(x), broadcast_in_dim(whole[0], shape=x.shape, broadcast_dimensions=())
-            small = lt(size, mul(peak, like(peak, SMALL[dtypes.int8])))
-            two = or_(small, lt(mul(peak, like(peak, 0.25)), size)).all()
-            alone = _power(select_n(small, like(x, 0), x), select_n(small, like(q, 0), q))
-            worse = lt(mul(whole[2], alone[1]), mul(alone[2], whole[1]))
-            chosen = and_(and_(two, lt(like(whole[0], FAR), whole[0])), worse)
-            whole = (
-                select_n(chosen, whole[0], alone[0]),
-                select_n(chosen, whole[1], alone[1]),
-                select_n(chosen, whole[2], alone[2]),
-            )
-        found.append(whole)
+        elif x.dtype == dtypes.float32:
+            found.append(_near_and_far(x, q) if apart else _real_power(x, q))
     return found
+
+
+def _decisions(x: Array, q: Array) -> tuple[Array, Array, Array]:
+    """Of Booleans: what differs is noise beside four times the rarer value. One in 50 of a balanced result is 20 dB."""
+    ones = cast(x, dtypes.float32).sum()
+    rare = _max(_min(ones, like(ones, x.size) - ones), like(ones, x.size * RARE))
+    return like(ones, 1), mul(rare, like(rare, 4)), cast(ne(x, q), dtypes.float32).sum()
+
+
+def _near_and_far(x: Array, q: Array) -> tuple[Array, Array, Array]:
+    """That of far values or of the others, what is worse, where none lie between. A mask of -1e9 is no signal.
+
+    What is far in one of both only is a decision, and off by half the size of the others.
+    """
+    zero, every = like(x, 0), lambda scalar: broadcast_in_dim(scalar, shape=x.shape, broadcast_dimensions=())
+    size, finite = abs(x), is_finite(x)
+    peak = every(select_n(finite, zero, size).max())
+    quarter = mul(peak, like(peak, 0.25))
+    small = lt(size, mul(peak, like(peak, SMALL[dtypes.int8])))
+    two = and_(or_(or_(small, lt(quarter, size)), not_(finite)).all(), lt(like(peak, FAR), peak).all())
+    edge = select_n(every(two), like(x, np.inf), quarter)
+    far, away = ge(size, edge), ge(abs(q), edge)
+    most = every(select_n(far, size, zero).max())
+    # Where nothing is far, a result that is has no excuse.
+    both, one = and_(far, away), and_(ne(far, away), every(far.any()))
+    kept = select_n(far, x, zero)
+    near = _power(kept, select_n(both, select_n(one, q, kept + mul(most, like(most, 0.5))), zero))
+    distant = _real_power(*(select_n(both, zero, v) for v in (x, q)))
+    worse = and_(two, lt(mul(near[2], distant[1]), mul(distant[2], near[1])))
+    peak, signal, noise = (select_n(worse, a, b) for a, b in zip(near, distant, strict=True))
+    return peak, signal, noise
+
+
+def _real_power(x: Array, q: Array) -> tuple[Array, Array, Array]:
+    """Infinities that are results say nothing about steps."""
+    real = is_finite(x)
+    return _power(*(select_n(real, like(v, 0), v) for v in (x, q)))
 
 
 def _power(x: Array, q: Array) -> tuple[Array, Array, Array]:
@@ -228,17 +253,20 @@ def ends(
 
 
 def _deciding(plan: QuantPlan) -> dict[str, list[Var]]:
-    """The float values that integer and Boolean results are made from, by result."""
+    """The float values that integer results are made from, and the Booleans that are or make one, by result."""
     makers = {v: e for e in plan.program.equations for v in e.outputs}
+    is_float = lambda v: v.type.dtype == dtypes.float32
     found: dict[str, list[Var]] = {}
     for i, a in enumerate(plan.program.outputs):
-        rest = [a] if isinstance(a, Var) and a.type.dtype != dtypes.float32 else []
+        rest = [a] if isinstance(a, Var) and not is_float(a) else []
         seen = set(rest)
         for v in rest:
             e = makers.get(v)
             before = [b for b in e.inputs if isinstance(b, Var)] if e is not None and not e.op.nested else []
-            rest += [b for b in before if b not in seen and b.type.dtype != dtypes.float32]
-            decided = [b for b in before if b not in seen and b.type.dtype == dtypes.float32]
+            decided = [b for b in before if is_float(b) and b not in seen]
+            if v.type.dtype == dtypes.bool_ and decided:
+                decided, before = [v], []
+            rest += [b for b in before if b not in seen and not is_float(b)]
             seen.update(before)
             if decided:
                 found.setdefault(f"what decides result {i}", []).extend(dict.fromkeys(decided))

@@ -172,16 +172,16 @@ class Layered(Shown):
     """A policy with exceptions for named layers.
 
     Attributes:
-        base: the policy of all other layers.
+        base: the policy of all other layers, or a preset's name.
         exceptions: layer name (as in `QuantPlan.names`) -> its answer.
 
-    >>> policy = Layered(as_policy("int8"), {"dot_general_1": "int16x8"})
+    >>> policy = Layered("int8", {"dot_general_1": "int16x8"})
     >>> policy.of_layer("dot_general_1", "dot_general", "", ()), policy("dot_general", "", ()) == preset("int8")
     ('int16x8', True)
     """
 
-    def __init__(self, base: Policy, exceptions: Mapping[str, Scheme | str | None]) -> None:
-        self.base = base
+    def __init__(self, base: Policy | Scheme | str, exceptions: Mapping[str, Scheme | str | None]) -> None:
+        self.base = as_policy(base)
         self.exceptions = dict(exceptions)
 
     def __call__(self, op: str, scope: str, types: tuple[ArrayType, ...]) -> Scheme | str | None:
