@@ -13,6 +13,7 @@ from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 # Ops that only spread or rename one number.
 _SPREADING = frozenset(("broadcast_in_dim", "reshape", "convert_element_type", "copy", "stop_gradient"))
+_ARRANGING = _SPREADING | {"transpose"}
 
 
 @final
@@ -79,7 +80,7 @@ class WeightView:
         """The weight or number that ``a`` only repeats or arranges anew: programs of other sizes may do so or not."""
         while isinstance(a, Var) and a in self.weights:
             e = self.producer.get(a)
-            if e is None or not (e.op.name in _SPREADING or e.op.name == "transpose"):
+            if e is None or e.op.name not in _ARRANGING:
                 return a
             a = e.inputs[0]
         return a

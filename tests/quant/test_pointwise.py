@@ -207,12 +207,12 @@ def test_windows_that_hold_only_padding_have_no_grid(policy: str):
 def test_sums_are_rounded_alike_in_files(policy: str):
     """LiteRT rounds a SUM in float32; a product with ones is rounded once. Also of nothing, and of single elements."""
     pytest.importorskip("ai_edge_litert")
-    x = normal(32, 3, 24)
-    f = lambda x: (nn.relu(x).sum(-1), x.sum((0, 1)), x.sum(), x[:1].sum(0, keepdims=True))
+    x = normal(32, 3, 8)
+    f = lambda x: (nn.relu(x).sum(-1), x.sum((0, 1)), x[:1].sum(0, keepdims=True))
     q = nx.quantize(f, policy, calibrate=[(x,)])
     artifact = nx.compile(q, target="tflite")(x)
     assert artifact.deviation.exact and not artifact.report.notes
     assert "sum" not in {n.op for n in artifact.graph}
     for y, z in zip(f(x), q(x), strict=True):
         assert y.shape == z.shape and sqnr(y, z) > 30
-    assert nx.quantize(lambda x: x[:0].sum(0), policy, calibrate=[(x,)])(x).tolist() == np.zeros((3, 24)).tolist()
+    assert nx.quantize(lambda x: x[:0].sum(0), policy, calibrate=[(x,)])(x).tolist() == np.zeros((3, 8)).tolist()
