@@ -21,6 +21,7 @@ from nxjax.quant.planned import PlannedCall
 from nxjax.quant.pointwise import SIXTEEN, TableFunction
 from nxjax.quant.products import macs
 from nxjax.quant.scheme import Layered, Scheme, preset
+from nxjax.quant.subprograms import LOOPS
 from nxjax.quant.walk import Corrections
 from nxjax.quant.widths import WidthTrial, WidthTrials
 from nxjax.trace import dtypes
@@ -223,9 +224,27 @@ class _Search:
     def told(self, wanted: float) -> Chosen:
         """`best`, with a warning where a result is poor still."""
         choice = self.best(wanted)
-        if choice.trials.best < results.POOR:
+        best = choice.trials.best
+        loop = self._losing_loop(choice) if best < wanted else ""
+        if loop:
+            results.warn(
+                f"quantize: a result has a signal-to-noise ratio of {best:.1f} dB on the calibration data; most is "
+                f"lost in {loop}, which holds too many of the products to leave 8 bits. What it carries has one grid "
+                'for all steps: if these differ in size, write the loop out, or try "int16x8"'
+            )
+        elif best < results.POOR:
             results.warn_if_poor(self.fun, choice.policy, self.params, *choice[1:3], self.held)
         return choice
+
+    def _losing_loop(self, choice: Chosen) -> str:
+        """The loop in which most is lost and that stays in 8 bits, with the user's line; empty if it is none."""
+        if self._layers is None or not self._layers[2]:
+            return ""
+        plan, _, (worst, *_) = self._layers
+        step = switched_steps(plan)[worst.place]
+        if not isinstance(step, Inner) or step.equation.op.name not in LOOPS or worst.name in choice.policy.exceptions:
+            return ""
+        return f"{worst.name} ({step.equation.source})" if step.equation.source else worst.name
 
     def best(self, wanted: float, reached: Callable[[Chosen], float] | None = None) -> Chosen:
         """The first choice that reaches ``wanted``, or nearly all that can be, or else the one that came nearest.

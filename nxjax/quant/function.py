@@ -242,8 +242,8 @@ def quantize(
         progress: show a progress bar; by default in a terminal or notebook.
 
     Warns:
-        UserWarning: a result has less than 10 dB on the calibration data, a value was nothing but zeros in it, or
-            nothing that was measured keeps to ``budget``.
+        UserWarning: a result has less than 10 dB on the calibration data, a value was nothing but zeros in it,
+            nothing that was measured keeps to ``budget``, or a loop that stays in 8 bits keeps results below 20 dB.
 
     Raises:
         ParameterError: nothing to quantize, no ranges, or another program than the calibrated one.

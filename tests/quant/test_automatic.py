@@ -107,6 +107,15 @@ def test_what_left_8_bits_can_be_asked_where_nothing_did():
         assert nx.quantize(f, policy, calibrate=[(X,)]).policy.exceptions == {}
 
 
+def test_a_loop_that_cannot_leave_8_bits_is_named():
+    """Steps of very different size, whose results share one grid: the loop holds all products."""
+    f = lambda p, x: nx.lax.scan(lambda h, w: (nx.nn.relu(h @ w), None), x, p["w"])[0]
+    w = nx.random.normal(nx.random.key(3), (3, 16, 16)) * jnp.array([0.1, 1.0, 4.0])[:, None, None]
+    with pytest.warns(UserWarning, match=r"most is lost in scan_0 .*test_automatic.*one grid for all steps") as told:
+        q = nx.quantize(f, calibrate=[({"w": w}, X)])
+    assert len(told) == len(q.trials) == 1 and 10 < q.trials.best < 20
+
+
 def test_no_choice_is_measured_twice():
     """Two products, of which none may leave 8 bits: more layers are the same choice as fewer."""
     f = lambda x: jnp.tanh(x @ W) @ W
