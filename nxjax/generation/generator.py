@@ -173,6 +173,7 @@ class Generator:
             line[: len(row)] = row
         return tokens, np.array([len(row) for row in todo], np.int32), max(starts) + t
 
+    @entry
     def generate(
         self,
         prompts: Any,
@@ -204,6 +205,7 @@ class Generator:
         """
         return self.start(prompts, max_tokens, sampler, key, stop, draft).finished(on_device)
 
+    @entry
     def stream(
         self,
         prompts: Any,

@@ -20,6 +20,7 @@ from nxjax.ops.block_dot import ACTIVATIONS
 from nxjax.quant.packed import PackedQArray, packed
 from nxjax.quant.qarray import QArray, is_quantized
 from nxjax.trace.boundary import entry
+from nxjax.trace.tree_keys import DictKey, keystr
 
 WEIGHTS: Final = "weights.safetensors"
 CONFIG: Final = "decoder.json"
@@ -75,7 +76,7 @@ def pack_weights(params: Params, activations: str | None = None) -> Params:
             float32 at first.
 
     Raises:
-        ParameterError: other activations.
+        ParameterError: other activations, or a leaf that is a number or a text.
 
     >>> from nxjax.generation import init
     >>> config = DecoderConfig(vocabulary=9, width=64, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
@@ -88,10 +89,18 @@ def pack_weights(params: Params, activations: str | None = None) -> Params:
         raise ParameterError("pack_weights: activations", got=activations, expected=" or ".join(ACTIVATIONS))
 
     def each(path: Any, w: Any) -> Any:
+        if isinstance(w, (bool, int, float, complex, str, bytes)):
+            raise ParameterError(
+                f"pack_weights: params{keystr(path)} is no array",
+                got=repr(w),
+                expected="a tree of arrays and QArrays",
+                fix="params from quantize_weights, load or from_pretrained",
+            )
         if not is_quantized(w):
             return w
+        table = bool(path) and isinstance(path[-1], DictKey) and path[-1].key in TABLES
         own = w.layout.activations if isinstance(w, PackedQArray) else "float32"
-        return packed(w, flipped=path[-1].key in TABLES, activations=own if activations is None else activations)
+        return packed(w, flipped=table, activations=own if activations is None else activations)
 
     return tree.map_with_path(each, params, is_leaf=is_quantized)
 

@@ -11,8 +11,9 @@ import pytest
 import nxjax as nx
 from nxjax import generation
 from nxjax.errors import ParameterError
-from nxjax.generation import DecoderConfig, Generator, Sampler, beam_search, forward
+from nxjax.generation import DecoderConfig, Generator, Sampler, beam_search, forward, pack_weights
 from nxjax.generation.text import TextStream
+from nxjax.quant import QArray
 
 PROMPTS = [[5], [1, 2, 3], [299, 0, 7, 7, 7, 12]]
 
@@ -137,6 +138,13 @@ def test_wrong_calls_are_named(generator, params, config, tokenizer):
         generator.generate([1], stop=["x"])
     with pytest.raises(ParameterError, match="max_tokens"):
         generator.generate([1], max_tokens=0)
+    for call in (generator.generate, generator.stream):
+        with pytest.raises(ParameterError, match="did you mean max_tokens="):
+            call([1], max_new_tokens=3)
+    for leaf in (3, "x", True):
+        with pytest.raises(ParameterError, match=r"params\['w'\] is no array"):
+            pack_weights({"w": leaf})
+    assert isinstance(pack_weights([QArray(np.ones((64, 8), np.int8), np.ones((1, 8), np.float32))])[0], QArray)
     with pytest.raises(ParameterError, match="stream"):
         generator.stream("x")
     with pytest.raises(ParameterError, match="more tokens than the decoder"):
