@@ -18,14 +18,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.ops.arithmetic import add, div, integer_pow, mul, rsqrt, sqrt, square, sub
-from nxjax.ops.composite_activation import leaky_relu, softplus
+from nxjax.ops.composite_activation import gelu, leaky_relu, softplus
 from nxjax.ops.composite_softmax import softmax
-from nxjax.ops.elementary import exp, log, log1p
+from nxjax.ops.elementary import exp, log, log1p, logistic, tanh
 from nxjax.ops.power import power
 from nxjax.ops.prelu import prelu, qprelu
 from nxjax.ops.quant_grid import Grid
@@ -39,6 +39,7 @@ from nxjax.quant.view import WeightView
 from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
+from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 SPREADING: Final = frozenset(("broadcast_in_dim", "reshape"))
@@ -85,9 +86,9 @@ class _Speller:
         whole: dict[Equation, SpelledFunction] | None = None
         for e in p.equations:
             found = False
-            if e.op in _ENDS and self._tables(e):
+            if e.op in _ENDS and (stored := self._stored(e)) is not None:
                 whole = spelled(p, self.view) if whole is None else whole
-                found = self._whole(e, whole.get(e))
+                found = self._whole(e, whole.get(e), stored)
             found = found or self._found(e)
             changed = changed or found
             if not found:
@@ -114,16 +115,16 @@ class _Speller:
         # Of 16 bits there is a table of few functions only.
         return rewrite(self, e, scheme.activations == dtypes.int8)
 
-    def _tables(self, e: Equation) -> bool:
-        """Whether ``e`` computes on integers of 8 bits, of which any function is a table."""
+    def _stored(self, e: Equation) -> DType | None:
+        """How ``e`` stores its operands, if it computes on integers."""
         if not self.view.is_float(e.outputs[0]) or all(self.view.is_weight(a) for a in e.inputs):
-            return False
+            return None
         scheme = resolve_policy(self.policy, e, self.names)
-        return scheme is not None and scheme.integer and scheme.activations == dtypes.int8
+        return scheme.activations if scheme is not None and scheme.integer else None
 
-    def _whole(self, e: Equation, found: SpelledFunction | None) -> bool:
-        """``e`` as the op that `spelled` found it to be."""
-        if found is None:
+    def _whole(self, e: Equation, found: SpelledFunction | None, stored: DType) -> bool:
+        """``e`` as the op that `spelled` found it to be: any of 8 bits, for which there are tables; some of 16."""
+        if found is None or (stored != dtypes.int8 and (found.op, found.params) not in _OF_SIXTEEN):
             return False
         x = found.x
         if not found.product:
@@ -355,6 +356,8 @@ class _Speller:
 _QUOTIENTS: Final[frozenset[Op]] = frozenset((div,))
 # Where functions of one value end, as `spelled` finds them.
 _ENDS: Final[frozenset[Op]] = frozenset((mul, div, add, sub, log, log1p, integer_pow, select_n))
+# Those that chips have of 16 bits. More have the pieces of a gelu by tanh than have it whole.
+_OF_SIXTEEN: Final[tuple[tuple[Op, dict[str, Any]], ...]] = ((logistic, {}), (tanh, {}), (gelu, {"approximate": False}))
 # What may be spelled out; and whether chips have tables of functions for it.
 _SPELLED: Final[dict[str, Callable[[_Speller, Equation, bool], bool]]] = {
     "div": _Speller.quotient,
