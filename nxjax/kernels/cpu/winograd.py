@@ -79,6 +79,11 @@ def twice(step: Any, grid: Sequence[Sequence[Value]]) -> list[list[Value]]:
     return [step(r) for r in zip(*columns, strict=True)]
 
 
+def _plane(nbytes: int) -> int:
+    """Bytes from one of 16 matrices to the next: an odd number of lines, so that they share few places of caches."""
+    return (-(-nbytes // 64) | 1) * 64
+
+
 def cell_type(kind: Kind, lanes: int) -> str:
     """A vector of ``lanes`` numbers, or of pairs of them, that are transformed."""
     return vector("i16", 2 * lanes) if kind == "pairs" else vector("float", lanes)
@@ -209,8 +214,8 @@ class Winograd(Kernel):
         # Zeros instead of padding; where inputs lie; transformed inputs; sums of a panel.
         self._zeros = problem.inputs * 4
         self._places = whole * _POINTS * 8
-        self._inputs = whole * problem.inputs * _POINTS * 4
-        self.scratch = self._zeros + self._places + self._inputs + whole * block.channels * _POINTS * 4
+        self._inputs, self._sums = (_plane(whole * n * 4) for n in (problem.inputs, block.channels))
+        self.scratch = self._zeros + self._places + _POINTS * (self._inputs + self._sums)
 
     @property
     def key(self) -> str:
@@ -229,7 +234,7 @@ class Winograd(Kernel):
         """The words after the operands' places."""
         p = self.problem
         found = [self.tiles, self.run, self.high, self.wide, self.panels, self.share, p.inputs]
-        found += [self._zeros, self._places, self._inputs, p.x_n, p.y_n, p.w_c]
+        found += [self._zeros, self._places, self._inputs, self._sums, p.x_n, p.y_n, p.w_c]
         for a in p.axes[1:]:
             found += [a.size, a.outputs, a.low, a.x, a.w, a.y]
         for e in (*self.extras, *self.more):
@@ -268,8 +273,8 @@ class Winograd(Kernel):
 class _Writer:
     """Writes one function.
 
-    In scratch a tile's 16 numbers of one vector of features lie together, so that every place in a loop is a fixed
-    distance from one address: inputs are [vectors of features, tiles, 16, lanes], sums [tiles, vectors, 16, lanes].
+    In scratch each of the 16 products of matrices has its operand and its result in one piece: inputs are
+    [16, tiles, features], sums [16, tiles, outputs of a panel].
     """
 
     def __init__(self, kernel: Winograd, module: LlvmModule, isa: Isa) -> None:
@@ -279,7 +284,7 @@ class _Writer:
         self.type = cell_type(kernel.kind, kernel.block.lanes)
         self.sum = vector(SCALAR[kernel.kind], kernel.block.lanes)
         self.bytes = kernel.block.lanes * 4
-        self.cell = _POINTS * self.bytes
+        self.row = kernel.block.channels * 4
 
     def write(self) -> None:
         f, k, words = self.f, self.k, self.words
@@ -290,14 +295,13 @@ class _Writer:
         numbers = iter(integer(f, words, 3 + count + outs + i) for i in range(len(k.integers)))
         take = lambda n: [next(numbers) for _ in range(n)]
         tiles, run, self.high, self.wide, panels, share, self.inputs = take(7)
-        zeros, places, room, self.x_n, y_n, self.w_c = take(6)
+        zeros, places, self.v_plane, self.m_plane, self.x_n, y_n, self.w_c = take(7)
         self.axes = [take(6) for _ in range(2)]
         strides = [take(3) for _ in k.extras]
         strides += [[y_n, *(a[5] for a in self.axes)], *(take(3) for _ in k.more)]
         self.places = f.at(self.scratch, zeros)
         self.v = f.at(self.places, places)
-        self.m = f.at(self.v, room)
-        self.feature = room.udiv(self.inputs) * k.block.lanes  # bytes to the next vector of features
+        self.m = f.at(self.v, self.v_plane * _POINTS)
         with f.loop(0, zeros, self.bytes) as z:
             f.store(f.constant(self.type, 0), f.at(self.scratch, z.index), 4)
         runs = (tiles + run - 1).udiv(run)
@@ -314,7 +318,7 @@ class _Writer:
                 with f.loop(0, _POINTS) as p:
                     weights = f.at(u, (panel.index * _POINTS + p.index) * self.inputs, columns * 4)
                     with f.loop(0, count_, k.block.pixels) as tile:
-                        self._products(p.index * self.bytes, tile.index, weights)
+                        self._products(p.index, tile.index, weights)
                 with f.loop(0, count_) as tile:
                     self._finish(first + tile.index, tile.index, channel, strides)
         f.ret()
@@ -342,37 +346,36 @@ class _Writer:
                 place = f.select(inside[0][i] & inside[1][j], f.at(line, offset[1][j]), self.scratch)
                 f.store(place, f.at(table, 8 * len(rows)), 8)
                 rows.append(place)
-        start = f.at(self.v, at, self.cell)
-        with f.loop(0, self.inputs * 4, self.bytes, carry=[start]) as c:
+        start = f.at(self.v, at * self.inputs, 4)
+        with f.loop(0, self.inputs * 4, self.bytes) as c:
             d = [f.load(self.type, f.at(row, c.index), 2) for row in rows]
             done = twice(transformed_inputs, [d[i : i + 4] for i in range(0, _POINTS, 4)])
-            for i, value in enumerate(v for line in done for v in line):
-                f.store(value, f.at(c.carried[0], i * self.bytes), 4)
-            c.next(f.at(c.carried[0], self.feature))
+            here = f.at(start, c.index)
+            for value in (v for line in done for v in line):
+                f.store(value, here, 4)
+                here = f.at(here, self.v_plane)
 
     def _products(self, point: Value, tile: Value, weights: Value) -> None:
         """One of the 16 products of matrices, for a block of tiles and a panel of outputs."""
         f, b, kind = self.f, self.k.block, self.k.kind
         zero = f.constant(self.sum, 0)
-        start = f.at(f.at(self.v, tile, self.cell), point)
-        with f.loop(0, self.inputs, b.lanes, carry=[start, weights, *[zero] * (b.pixels * b.vectors)]) as c:
-            here, *now = c.carried
-            with f.loop(0, self.bytes, 4 * _UNROLL, carry=now) as part:
-                w, *acc = part.carried
-                for lane in range(_UNROLL):
-                    ws = [f.load(self.sum, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
-                    w = f.at(w, b.vectors * self.bytes)
-                    for i in range(b.pixels):
-                        x = f.load(SCALAR[kind], f.at(f.at(here, part.index), i * self.cell + lane * 4))
-                        x = f.splat(x, b.lanes)
-                        for v in range(b.vectors):
-                            at = i * b.vectors + v
-                            acc[at] = multiply_add(f, self.isa, kind, x, ws[v], acc[at])
-                part.next(w, *acc)
-            c.next(f.at(here, self.feature), *part.results)
-        target = f.at(f.at(self.m, tile, b.vectors * self.cell), point)
-        for i, value in enumerate(c.results[2:]):
-            f.store(value, f.at(target, i * self.cell), 4)
+        rows = [f.at(f.at(self.v, point * self.v_plane), tile * self.inputs, 4)]
+        while len(rows) < b.pixels:
+            rows.append(f.at(rows[-1], self.inputs, 4))
+        with f.loop(0, self.inputs, _UNROLL, carry=[weights, *[zero] * (b.pixels * b.vectors)]) as c:
+            w, *acc = c.carried
+            for lane in range(_UNROLL):
+                ws = [f.load(self.sum, f.at(w, v * self.bytes), 4) for v in range(b.vectors)]
+                w = f.at(w, self.row)
+                for i, row in enumerate(rows):
+                    x = f.splat(f.load(SCALAR[kind], f.at(f.at(row, c.index, 4), lane * 4)), b.lanes)
+                    for v in range(b.vectors):
+                        at = i * b.vectors + v
+                        acc[at] = multiply_add(f, self.isa, kind, x, ws[v], acc[at])
+            c.next(w, *acc)
+        target = f.at(f.at(self.m, point * self.m_plane), tile, self.row)
+        for i, value in enumerate(c.results[1:]):
+            f.store(value, f.at(target, i * self.bytes), 4)
 
     def _finish(self, tile: Value, at: Value, channel: Value, strides: Sequence[Sequence[Value]]) -> None:
         """The outputs of a tile and a panel, from the sums at place ``at``."""
@@ -386,10 +389,13 @@ class _Writer:
             corner = f.at(place, n * s_n + firsts[0] * s[0] + firsts[1] * s[1] + channel * size)
             below = f.at(corner, s[0])
             bases.append([corner, f.at(corner, s[1]), below, f.at(below, s[1])])
-        start = f.at(self.m, at, k.block.vectors * self.cell)
+        start = f.at(self.m, at, self.row)
         with f.loop(0, k.block.vectors) as v:
-            here = f.at(start, v.index, self.cell)
-            m = [f.load(self.sum, f.at(here, i * self.bytes), 4) for i in range(_POINTS)]
+            here = f.at(start, v.index, self.bytes)
+            m: list[Value] = []
+            while len(m) < _POINTS:
+                m.append(f.load(self.sum, here, 4))
+                here = f.at(here, self.m_plane)
             grid = twice(outputs_of, [m[i : i + 4] for i in range(0, _POINTS, 4)])
             ys, lane = [y for line in grid for y in line], v.index * k.block.lanes
             ys = self._checked(ys, at, channel + lane) if k.kind == "f32" else [y >> 2 for y in ys]
