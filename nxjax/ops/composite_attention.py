@@ -166,6 +166,7 @@ class CachedAttention(CompositeOp):
         check_dtype(self, frozenset((dtypes.int8,)) if scales else dtypes.FLOAT, keys, values)
         check_dtype(self, frozenset((dtypes.int32,)), lengths)
         check_dtype(self, frozenset((dtypes.float32,)), *scales)
+        require(self, window >= 0, "a window is 0 or more", window)
         fits = query.ndim == keys.ndim == 4 and keys.shape == values.shape and keys.dtype == values.dtype
         if fits:
             (b, t, n, h), (kb, s, k, kh) = query.shape, keys.shape

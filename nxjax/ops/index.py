@@ -11,7 +11,7 @@ FILES: Final = {
     "ops.compare": "eq ge gt le lt ne",
     "ops.complex": "complex conj imag real",
     "ops.composite_activation": "elu gelu hard_swish leaky_relu relu relu6 silu softplus",
-    "ops.composite_attention": "dot_product_attention",
+    "ops.composite_attention": "cached_attention dot_product_attention",
     "ops.composite_norm": "batch_norm_inference layer_norm rms_norm",
     "ops.composite_one_hot": "one_hot",
     "ops.composite_softmax": "log_softmax logsumexp softmax",

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
+from nxjax.ops.composite_attention import cached_attention
 
 rng = np.random.default_rng(0)
 B, T, S, N, K, H = 2, 3, 5, 4, 2, 8
@@ -87,3 +88,18 @@ def test_errors():
         nx.nn.dot_product_attention(Q, KEY, V, mask=BIAS)
     with pytest.raises(nx.errors.ParameterError, match="implementation"):
         nx.nn.dot_product_attention(Q, KEY, V, implementation="other")
+
+
+@pytest.mark.parametrize(("window", "tokens"), [(0, 1), (3, 1), (0, 3)])
+def test_a_cache_is_read_as_with_a_mask(window, tokens):
+    """The kernel for a cache, against attention that masks what is not filled."""
+    rng = np.random.default_rng(0)
+    draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)
+    q, k, v = draw(2, tokens, 4, 16), draw(2, 12, 2, 16), draw(2, 12, 2, 16)
+    lengths = np.array([1, 7], np.int32)
+    last = lengths[:, None, None, None] + np.arange(tokens)[:, None]
+    mask = (np.arange(12) <= last) & (np.arange(12) > (last - window if window else -1))
+    want = nx.nn.dot_product_attention(q, k, v, mask=mask, scale=0.3)
+    read = nx.jit(lambda *xs: cached_attention(*xs, scale=0.3, window=window, cap=None))
+    np.testing.assert_allclose(read(q, k, v, lengths), want, rtol=1e-5, atol=1e-6)
+    assert "cached_attention(" in read.lower(q, k, v, lengths).as_text()

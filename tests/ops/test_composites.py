@@ -44,6 +44,13 @@ CASES = [
             sample(Q, K, V, f32(1, 4, 3, 5), **{**ATTENTION, "has_bias": True, "is_causal": True}),
         ],
     ),
+    (
+        composite_attention.cached_attention,
+        [
+            sample(Q, K, V, np.array([0, 2], np.int32)[: len(Q)], scale=0.7, window=0, cap=None),
+            sample(Q, K, V, np.array([1, 9], np.int32)[: len(Q)], scale=0.7, window=2, cap=3.0),
+        ],
+    ),
 ]
 
 

@@ -1,7 +1,7 @@
 """Products of rows with a matrix of few bits whose numbers share scales in blocks, as `ops.block_dot` lays it out.
 
 The matrix is read once, as it lies: eight columns side by side, of each four numbers in 32 bits (or eight of 4 bits).
-`BlockRows` makes rows ready, `BlockProduct` makes the products of up to four rows at once, group of columns by group.
+`BlockRows` makes rows ready, `BlockProduct` makes the products of up to eight rows at once, group of columns by group.
 Sizes are no part of the code: all matrices of a decoder, and all numbers of rows, share one kernel. Every row is
 computed by the same instructions, however many there are. Of the op it knows the layout only.
 """
@@ -24,7 +24,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 GROUPS: Final = 8  # of an item, so that results fill whole lines of caches
-ROWS: Final = (4, 2, 1)  # rows at once
+# Rows at once, for rows of floats, and of whole numbers, which need more registers.
+ROWS: Final = {False: (8, 4, 2, 1), True: (4, 2, 1)}
 _F: Final = vector("float", LANES)
 _I: Final = vector("i32", LANES)
 _BYTES: Final = vector("i8", LANES * UNIT)
@@ -200,7 +201,7 @@ class BlockProduct(Kernel):
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return 4 * LANES * GROUPS * ROWS[0]
+        return 4 * LANES * GROUPS * ROWS[self.whole][0]
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -263,7 +264,7 @@ class BlockProduct(Kernel):
             left = columns - first
             left = f.select(left.lt(width), left, f.value(width, "i64"))
             start = f.value(0, "i64")
-            for count in ROWS:
+            for count in ROWS[self.whole]:
                 stop = start + ((rows - start) & -count)
                 with f.loop(start, stop, count) as turn:
                     code = _Rows(self, f, isa, given, turn.index, blocks, count)

@@ -13,6 +13,7 @@ from nxjax.backends.tpu.chips import parsed
 from nxjax.lower.passes.narrow import narrow
 from nxjax.lower.stablehlo.builder import lower
 from nxjax.lower.stablehlo.support import verdict
+from nxjax.ops.composite_attention import cached_attention
 from nxjax.ops.quant_integer import integer_products
 from nxjax.quant.packed import packed
 from nxjax.transforms.inline import inlined
@@ -64,7 +65,11 @@ FAMILIES = {
     "compare": [(lambda x: (x > 0, x == x, x != 1, x <= 0), X)],
     "complex": [(lambda c: (jnp.real(c), jnp.imag(c), jnp.conj(c)), C)],
     "composite_activation": [(lambda x: (nx.nn.relu(x), nx.nn.gelu(x), nx.nn.silu(x), nx.nn.sigmoid(x)), X)],
-    "composite_attention": [(lambda q: nx.nn.dot_product_attention(q, q, q), np.ones((1, 8, 2, 4), np.float32))],
+    "composite_attention": [
+        (lambda q: nx.nn.dot_product_attention(q, q, q), np.ones((1, 8, 2, 4), np.float32)),
+        (lambda q: cached_attention(q[:, :2], q, q, np.array([3], np.int32), scale=0.5, window=0, cap=None),
+         np.ones((1, 8, 2, 4), np.float32)),
+    ],
     "composite_norm": [(lambda x: nx.nn.standardize(x), X)],
     "composite_one_hot": [(lambda i: nx.nn.one_hot(i, 12), I)],
     "composite_softmax": [(lambda x: (nx.nn.softmax(x), nx.nn.log_softmax(x)), X)],
