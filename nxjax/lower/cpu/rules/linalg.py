@@ -22,7 +22,7 @@ from nxjax.trace.types import ArrayType
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
-LARGE = 160  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
+LARGE = 288  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
 PANELS = 512  # and than a Cholesky factorization by panels
 PROMISED = 1 << 27  # the same, where LAPACK may not help out
 
