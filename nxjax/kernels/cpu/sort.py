@@ -217,7 +217,7 @@ class Sort(Kernel):
                             part = key.read(f, isa, mine[key.operand], loop.index, self.descending)
                         x = x | (part << up if up else part)
                     f.store(x, f.at(f.at(f.at(scratch, loop.index, step), lane, WORD), w * LANES * WORD))
-        network(f, scratch, self.size, count, LANES)
+        network(f, isa, scratch, self.size, count, LANES)
         with f.loop(0, f.intrinsic("smin", "i64", self.rows - item * LANES, f.constant("i64", LANES))) as lanes:
             mine, theirs = self._row(f, item * LANES + lanes.index, ins, outs)
             last = f.at(f.at(scratch, lanes.index, WORD), (count - 1) * LANES * WORD)
@@ -266,7 +266,7 @@ class Sort(Kernel):
             for half in range(lanes // LANES):
                 self._by_network(f, isa, item * (lanes // LANES) + half, ins, outs, scratch)
         with f.if_(~pairs):
-            network(f, scratch, self.size, 1, lanes, size)
+            network(f, isa, scratch, self.size, 1, lanes, size)
             with f.loop(0, lanes, side) as groups, f.loop(0, count) as loop:
                 at, places = squares(loop, groups.index)
                 columns = [f.load(word, place) for place in places]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from nxjax.kernels.cpu.ir import Function, Value
+from nxjax.kernels.cpu.isa import Isa
 
 WORD: Final = 8  # bytes
 LISTED: Final = 256  # up to this size all exchanges are listed, above it the rounds
@@ -35,13 +36,13 @@ def rounds(size: int) -> Iterator[tuple[int, int, int]]:
         p //= 2
 
 
-def network(f: Function, base: Value, size: int, words: int, lanes: int, word: int = WORD) -> None:
+def network(f: Function, isa: Isa, base: Value, size: int, words: int, lanes: int, word: int = WORD) -> None:
     """Sort the ``size`` elements at ``base``, one after the other: ``words`` vectors of ``lanes`` unsigned words each.
 
     The exchanges are data: code for each of them would take longer to compile than most rows take to sort.
     """
     step = words * lanes * word
-    exchange = lambda i, j: _exchange(f, f.at(base, i, step), f.at(base, j, step), words, lanes, word)
+    exchange = lambda i, j: _exchange(f, isa, f.at(base, i, step), f.at(base, j, step), words, lanes, word)
     if size <= LISTED:
         pairs = [(i, i + d) for p, r, d in rounds(size) for i in range(size - d) if i & p == r]
         place = _table(f, f"@exchanges{size}", "i16", [n for pair in pairs for n in pair])
@@ -76,12 +77,12 @@ def _table(f: Function, name: str, type: str, numbers: list[int]) -> Value:
     return Value(f, "ptr", name)
 
 
-def _exchange(f: Function, x: Value, y: Value, words: int, lanes: int, word: int) -> None:
+def _exchange(f: Function, isa: Isa, x: Value, y: Value, words: int, lanes: int, word: int) -> None:
     """Two elements in order."""
     type = f"<{lanes} x i{8 * word}>"
     xs = [f.load(type, f.at(x, k * lanes * word)) for k in range(words)]
     ys = [f.load(type, f.at(y, k * lanes * word)) for k in range(words)]
-    if words == 1:
+    if words == 1 and (word < WORD or isa.bits == 512):  # by an instruction
         low, high = f.intrinsic("umin", type, xs[0], ys[0]), f.intrinsic("umax", type, xs[0], ys[0])
         f.store(low, x)
         f.store(high, y)
@@ -89,6 +90,10 @@ def _exchange(f: Function, x: Value, y: Value, words: int, lanes: int, word: int
     swap = ys[-1].ult(xs[-1])
     for a, b in zip(reversed(xs[:-1]), reversed(ys[:-1]), strict=True):
         swap = b.ult(a) | (b.eq(a) & swap)
+    # Of a choice between what was loaded and something else, LLVM makes a masked store, which AMD's processors take
+    # long for.
+    mask = f.cast("sext", swap, type)
     for k, (a, b) in enumerate(zip(xs, ys, strict=True)):
-        f.store(f.select(swap, b, a), f.at(x, k * lanes * word))
-        f.store(f.select(swap, a, b), f.at(y, k * lanes * word))
+        change = (a ^ b) & mask
+        f.store(a ^ change, f.at(x, k * lanes * word))
+        f.store(b ^ change, f.at(y, k * lanes * word))
