@@ -24,6 +24,8 @@ _FILES = {
     "tokenizer": "Tokenizer",
     "weights": "quantize_weights pack_weights nbytes save load",
     "pretrained": "from_pretrained",
+    "written": "save_pretrained",
+    "lora": "Adapter AdaptedMatrix lora_init lora_apply lora_merge",
     "genai": "export_genai load_genai GenaiModel",
 }
 _HOMES = _homes(_FILES)

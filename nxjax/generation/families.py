@@ -81,6 +81,9 @@ _GEMMA: Final = {
         mlp__post_norm="post_feedforward_layernorm.weight",
     ),
 }
+# The same, what such files have first.
+_PHI3: Final = {name: rows[::-1] for name, rows in _LLAMA.items()}
+_MIXTRAL: Final = {n: tuple(sorted(rows, key=lambda row: "block_sparse" not in row[0])) for n, rows in _LLAMA.items()}
 _GPT2: Final = _names(
     embedding="wte.weight",
     positions="wpe.weight",
@@ -172,6 +175,7 @@ class Family:
         lifted: norms multiply by 1 + weight.
         rows_first: matrices are stored as [inputs, outputs].
         layers: what names in layers begin with.
+        root: what all names but the head's begin with, where the model has a head.
         read: sizes from keys.
     """
 
@@ -183,6 +187,7 @@ class Family:
     lifted: bool = False
     rows_first: bool = False
     layers: str = "layers.{i}."
+    root: str = "model."
     read: Callable[[Keys, Family], dict[str, Any]] = lambda keys, family: _llama(keys, family)
 
 
@@ -445,17 +450,18 @@ FAMILIES: Final[dict[str, Family]] = {
         scaled=True,
         lifted=True,
     ),
-    "phi3": Family(_LLAMA, {"rms_norm_eps": 1e-5}, sliding=_always),
+    "phi3": Family(_PHI3, {"rms_norm_eps": 1e-5}, sliding=_always),
     "gpt2": Family(
         _GPT2,
         {"act": "gelu_new"},
         {"learned_positions": True, "norm": "layer", "biases": ("qkv", "out", "up", "down"), "gated": False},
         rows_first=True,
         layers="h.{i}.",
+        root="transformer.",
         read=_gpt2,
     ),
     "mixtral": Family(
-        _LLAMA, {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8}, sliding=_always, read=_mixtral
+        _MIXTRAL, {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8}, sliding=_always, read=_mixtral
     ),
     "qwen2_moe": Family(
         _LLAMA,

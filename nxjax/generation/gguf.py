@@ -70,7 +70,16 @@ FACTORS: Final = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factor
 def gguf_config(
     metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, NDArray], where: str
 ) -> tuple[DecoderConfig, Family]:
-    """Sizes and options that a GGUF file describes, and its family, with GGUF's names.
+    """Sizes and options that a GGUF file describes, and its family, with GGUF's names; arguments and errors as
+    `described`."""
+    config, family = config_of(described(metadata, tensors, factors, where), where)
+    return config, replace(family, names=_named(), lifted=False, rows_first=False, layers="blk.{i}.")
+
+
+def described(
+    metadata: Mapping[str, Any], tensors: Mapping[str, tuple[int, ...]], factors: Mapping[str, NDArray], where: str
+) -> dict[str, Any]:
+    """What a ``config.json`` would say of a GGUF file.
 
     Args:
         metadata: the file's keys.
@@ -92,6 +101,9 @@ def gguf_config(
         said = {new: own.pop(old) for old, new in _KEYS.items() if old in own}
         said |= _rope(own, kind, said, factors, where)
     said["model_type"] = _KINDS[kind]
+    if kind == "llama" and said.get("num_experts"):
+        said |= {"model_type": "mixtral", "num_local_experts": said.pop("num_experts"), "sliding_window": None}
+        said["intermediate_size"] = said.pop("moe_intermediate_size", said.get("intermediate_size"))
     for name in _AGAIN & own.keys():
         del own[name]
     if own:
@@ -100,8 +112,7 @@ def gguf_config(
             got=", ".join(f"{kind}.{k} = {v!r}"[:80] for k, v in own.items()),
         )
     said |= _shaped(said, tensors, kind)
-    config, family = config_of(said, where)
-    return config, replace(family, names=_named(), lifted=False, rows_first=False, layers="blk.{i}.")
+    return said
 
 
 def _named() -> dict[str, tuple[tuple[str, ...], ...]]:
@@ -119,10 +130,8 @@ def _shaped(said: dict[str, Any], tensors: Mapping[str, tuple[int, ...]], kind: 
         made["attention_bias"] = "blk.0.attn_output.bias" in tensors
     if kind == "qwen2moe":
         made["norm_topk_prob"] = False
-    if kind == "qwen3moe" or (kind == "llama" and said.get("num_experts")):
+    if kind == "qwen3moe":
         made["norm_topk_prob"] = True
-    if kind == "llama" and said.get("num_experts"):
-        made["moe_intermediate_size"] = said.get("moe_intermediate_size", said.get("intermediate_size"))
     if kind.startswith("qwen"):
         made["use_sliding_window"] = bool(said.get("sliding_window"))
         made["max_window_layers"] = 0
@@ -173,9 +182,19 @@ def _rope(
     if original is not None and rope.get("rope_type") in ("yarn", "longrope"):
         rope["original_max_position_embeddings"] = int(original)
     made: dict[str, Any] = {"rope_parameters": rope}
+    if kind == "phi3" and "original_max_position_embeddings" in rope:
+        made["original_max_position_embeddings"] = rope["original_max_position_embeddings"]
     if local is not None:
         made["rope_local_base_freq"] = float(local)
     return made
+
+
+def shapes_and_factors(
+    tensors: Mapping[str, GgufTensor],
+) -> tuple[dict[str, tuple[int, ...]], dict[str, NDArray]]:
+    """What `described` looks at of tensors."""
+    factors = {n: np.asarray(tensor(tensors[n])) for n in FACTORS if n in tensors}
+    return {n: t.shape for n, t in tensors.items()}, factors
 
 
 class IntegerMatrix(NamedTuple):
@@ -233,3 +252,14 @@ def reordered(x: NDArray | IntegerMatrix, heads: int) -> NDArray | IntegerMatrix
 def unpermuted(x: NDArray, heads: int) -> NDArray:
     """Rows of queries or keys with pairs (i, i + half), from GGUF's order for Llama, (2 i, 2 i + 1)."""
     return x.reshape(heads, x.shape[0] // heads // 2, 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def permuted(x: NDArray, heads: int) -> NDArray:
+    """The inverse of `unpermuted`."""
+    return x.reshape(heads, 2, x.shape[0] // heads // 2, *x.shape[1:]).swapaxes(1, 2).reshape(x.shape)
+
+
+def turned_heads(metadata: Mapping[str, Any], config: DecoderConfig) -> dict[str, int]:
+    """Matrices whose rows are in GGUF's order, and how many heads they have."""
+    is_llama = metadata["general.architecture"] == "llama"
+    return {"attn_q": config.heads, "attn_k": config.kv_heads} if is_llama else {}

@@ -1,6 +1,7 @@
 """Parts of a decoder's layers, as the options of its configuration say: norms, MLPs, experts, attention.
 
-Weights are arrays, or `QArray`s as `nx.quant` makes them. Knows no positions, no cache and no file.
+Weights are arrays, `QArray`s as `nx.quant` makes them, or either with an adapter. Knows no positions, no cache and no
+file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any, Final
 from nxjax import lax, nn
 from nxjax import numpy as jnp
 from nxjax.generation.config import DecoderConfig
+from nxjax.generation.lora import AdaptedMatrix
 from nxjax.ops.composite_attention import cached_attention
 from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray, float_leaf
@@ -32,10 +34,14 @@ _ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
 
 
 def linear(x: Array, w: Any) -> Array:
-    """``x @ w``; of a `QArray` the product with its integers, times the scales, group by group if there are several.
+    """``x @ w``; of a `QArray` the product with its integers, times the scales, group by group if there are several;
+    of an adapted matrix what the adapter adds, too.
 
     Many rows times weights in groups are a product with the weights as floats, which are made of them once.
     """
+    if isinstance(w, AdaptedMatrix):
+        y = linear(x, w.base)
+        return y + w.adapter.product(x).astype(y.dtype)
     if isinstance(w, PackedQArray):
         return w.product(x)
     if not isinstance(w, QArray):

@@ -35,7 +35,7 @@ _BUFFERS: Final = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
 # Parameters that are no matrices of products.
 _TABLES: Final = ("embedding", "positions")
 _SHOWN: Final = 5
-_TOKENS: Final = "tokenizer.ggml.tokens"
+TOKENS: Final = "tokenizer.ggml.tokens"
 FLOATS: Final = ("float32", "bfloat16", "float16", "float64")
 
 
@@ -97,17 +97,14 @@ def from_pretrained(
 def _gguf(file: Path, context: int | None, dtype: Any) -> tuple[Params, DecoderConfig, Tokenizer | None]:
     """The same of a GGUF file."""
     metadata, tensors = gguf_tensors(file)
-    tokenizer = Tokenizer.from_gguf(metadata, file.name) if _TOKENS in metadata else None
-    factors = {n: np.asarray(gguf.tensor(tensors[n])) for n in gguf.FACTORS if n in tensors}
-    shapes = {n: t.shape for n, t in tensors.items()}
-    whole, family = gguf.gguf_config(metadata, shapes, factors, file.name)
+    tokenizer = Tokenizer.from_gguf(metadata, file.name) if TOKENS in metadata else None
+    whole, family = gguf.gguf_config(metadata, *gguf.shapes_and_factors(tensors), file.name)
     config = _within(whole, context)
-    is_llama = metadata["general.architecture"] == "llama"
-    turned = {"attn_q": config.heads, "attn_k": config.kv_heads}
+    turned = gguf.turned_heads(metadata, config)
 
     def read(name: str) -> Any:
         x, kind = gguf.tensor(tensors[name]), name.split(".")[-2]
-        return gguf.reordered(x, turned[kind]) if is_llama and kind in turned else x
+        return gguf.reordered(x, turned[kind]) if kind in turned else x
 
     stored = [n for n in tensors if n not in gguf.FACTORS]
     return _assembled(whole, config, family, stored, read, dtype, file.name), config, tokenizer
@@ -150,16 +147,15 @@ def _assembled(
     where: str,
 ) -> Params:
     """The tree of parameters, once all tensors are there and none is left over; ``whole`` has the file's context."""
-    chosen = _chosen(whole, family, set(stored), where)
+    chosen = chosen_names(whole, family, set(stored), where)
     leaves: dict[tuple[Any, ...], Any] = {}
     for path, rows in chosen.items():
         want = _at(whole.shapes if len(path) == 1 else whole.shapes["layers"][path[1]], path)
-        turned = path[-1] not in _TABLES and not (family.rows_first and path[-1] != "head")
         parts = [_stacked([read(n) for n in row]) for row in rows]
-        if family.lifted and path[-1] in _NORMS:
+        if family.lifted and path[-1] in NORMS:
             parts = [1 + np.asarray(p, np.float32) for p in parts]
         try:
-            leaf = _laid(gguf.joined(parts, turned, dtype), path)
+            leaf = _laid(gguf.joined(parts, is_turned(path, family), dtype), path)
         except ValueError as error:
             raise InvalidFileError(
                 f"{where}: tensor {rows[0][0]!r} and those beside it", got=str(error)[:200]
@@ -174,6 +170,11 @@ def _assembled(
     return _tree(leaves, whole)
 
 
+def is_turned(path: tuple[Any, ...], family: Family) -> bool:
+    """Whether files have a parameter's matrix as [outputs, inputs]."""
+    return path[-1] not in _TABLES and not (family.rows_first and path[-1] != "head")
+
+
 def _laid(leaf: Any, path: tuple[Any, ...]) -> Any:
     """Weights in few bits as products read them; of positions a part may be cut off."""
     if not isinstance(leaf, QArray) or path == ("positions",):
@@ -181,7 +182,7 @@ def _laid(leaf: Any, path: tuple[Any, ...]) -> Any:
     return packed(leaf, flipped=path[-1] in _TABLES)
 
 
-_NORMS: Final = ("norm", "post_norm", "q_norm", "k_norm")
+NORMS: Final = ("norm", "post_norm", "q_norm", "k_norm")
 
 
 def _at(shapes: Any, path: tuple[Any, ...]) -> tuple[int, ...]:
@@ -199,7 +200,7 @@ def _tree(leaves: Mapping[tuple[Any, ...], Any], config: DecoderConfig) -> Param
     return {**params, "layers": layers}
 
 
-def _chosen(
+def chosen_names(
     config: DecoderConfig, family: Family, stored: set[str], where: str
 ) -> dict[tuple[Any, ...], list[list[str]]]:
     """For each parameter the names whose tensors are joined; each is a list, of the experts' if there are several."""
@@ -207,7 +208,7 @@ def _chosen(
     missing: list[str] = []
     left = set(stored)
     for path, alternatives in names_of(family, config).items():
-        options = [[_each(name, config.experts) for name in row] for row in alternatives]
+        options = [[each_name(name, config.experts) for name in row] for row in alternatives]
         have = [o for o in options if all(n in stored for names in o for n in names)]
         if not have:
             # The names that are partly there are what the file means.
@@ -233,7 +234,7 @@ def _chosen(
     return found
 
 
-def _each(name: str, experts: int) -> list[str]:
+def each_name(name: str, experts: int) -> list[str]:
     return [name.replace("{e}", str(e)) for e in range(experts)] if "{e}" in name else [name]
 
 

@@ -191,6 +191,25 @@ def integers(data: NDArray, kind: int) -> tuple[NDArray, NDArray, NDArray | None
     return signed(q).reshape(-1, 256), scale * each, -(_half(b[:, 2:4]) * least)
 
 
+def _to_q8_0(x: NDArray) -> NDArray:
+    scale = np.abs(x).max(-1, keepdims=True) / np.float32(127)
+    y = x * np.divide(1, scale, where=scale > 0, out=np.zeros_like(scale))
+    # Halves go away from zero.
+    q = np.trunc(y + np.copysign(np.float32(0.5), y)).astype(np.int8)
+    return np.concatenate([scale.astype(np.float16).view(np.uint8), q.view(np.uint8)], -1)
+
+
+_TO_FEW_BITS: Final[dict[int, Callable[[NDArray], NDArray]]] = {8: _to_q8_0}
+
+
+def encoded(x: NDArray, kind: int) -> NDArray:
+    """Finite elements as bytes of a format: one of plain numbers, or Q8_0, whose rows are whole blocks."""
+    if kind in _PLAIN:
+        return np.ascontiguousarray(x.astype(_PLAIN[kind], copy=False)).reshape(-1).view(np.uint8)
+    blocks = np.ascontiguousarray(x, np.float32).reshape(-1, BLOCKS[kind][0])
+    return _TO_FEW_BITS[kind](blocks).reshape(-1)
+
+
 def dequantized(data: NDArray, kind: int, dtype: Any) -> NDArray:
     """The elements of some blocks in a row; ``dtype`` is that of formats of few bits, others have their own."""
     if kind in _PLAIN:

@@ -292,8 +292,13 @@ class GgufTensor(NamedTuple):
     data: NDArray
 
 
-def gguf_tensors(file: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
-    """The keys of a GGUF file, and its tensors; arguments and errors as `load_gguf`."""
+def gguf_keys(file: Path) -> dict[str, bytes]:
+    """The rows of a GGUF file's metadata by key, as they lie in it."""
+    return {key: row.tobytes() for key, (_, row) in _front(file)[2].items()}
+
+
+def _front(file: Path) -> tuple[_GgufHeader, int, dict[str, tuple[Any, NDArray]]]:
+    """A header after its metadata, the number of tensors, and each key's value and bytes."""
     data = bytes_of(file)
     header = _GgufHeader(file, data)
     if header.take(4).tobytes() != b"GGUF":
@@ -304,12 +309,19 @@ def gguf_tensors(file: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
     count, rows = header.number("<u8"), header.number("<u8")
     if count > MOST or rows > MOST:
         damaged(file, f"{count} tensors, {rows} keys")
-    metadata: dict[str, Any] = {}
+    found: dict[str, tuple[Any, NDArray]] = {}
     for _ in range(rows):
-        key = header.text()
-        if key in metadata:
+        start, key = header.at, header.text()
+        if key in found:
             damaged(file, f"two keys {key!r}")
-        metadata[key] = header.value(header.number("<u4"))
+        found[key] = header.value(header.number("<u4")), data[start : header.at]
+    return header, count, found
+
+
+def gguf_tensors(file: Path) -> tuple[dict[str, Any], dict[str, GgufTensor]]:
+    """The keys of a GGUF file, and its tensors; arguments and errors as `load_gguf`."""
+    header, count, keys = _front(file)
+    data, metadata = header.data, {key: value for key, (value, _) in keys.items()}
     found: list[tuple[str, tuple[int, ...], int, int]] = []
     for _ in range(count):
         name, rank = header.text(), header.number("<u4")

@@ -24,7 +24,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate, pad, slice
 from nxjax.trace import dtypes
-from nxjax.trace.core import Array
+from nxjax.trace.core import Array, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
 
 LANES: Final = 8  # columns of a group
@@ -149,14 +149,29 @@ class BlockDot(Differentiable, CompositeOp):
         zero: int,
         activations: str,
     ) -> Sequence[Tangent | None]:
-        dot = lambda t, w: dot_general(t, w, dimension_numbers=_MATMUL)
         matrix = lambda s, m: weights(data, s, m, x.shape[1], columns, zero)
         return (
-            lambda t: dot(t, matrix(scale, least[0] if least else None)),
+            # No matrix of floats, which would be kept from a forward pass to the backward one.
+            lambda t: self(t, data, scale, *least, columns=columns, zero=zero, activations="float32"),
             None,
-            lambda t: dot(x, matrix(t, None)),
-            *[lambda t: dot(x, matrix(like(t, 0), t))] * len(least),
+            lambda t: dot_general(x, matrix(t, None), dimension_numbers=_MATMUL),
+            *[lambda t: dot_general(x, matrix(like(t, 0), t), dimension_numbers=_MATMUL)] * len(least),
         )
+
+    def transpose(
+        self,
+        ct: Array,
+        x: UndefinedPrimal,
+        data: Array,
+        scale: Array,
+        /,
+        *least: Array,
+        columns: int,
+        zero: int,
+        activations: str,
+    ) -> Tangents:
+        matrix = weights(data, scale, least[0] if least else None, x.shape[1], columns, zero)
+        return dot_general(ct, matrix, dimension_numbers=(((1,), (1,)), ((), ()))), *(None,) * (2 + len(least))
 
 
 block_dot = BlockDot()

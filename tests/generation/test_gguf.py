@@ -7,7 +7,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import InvalidFileError
-from nxjax.generation import extend, forward, from_pretrained, init_cache
+from nxjax.generation import extend, forward, from_pretrained, init_cache, save_pretrained
 from nxjax.quant.qarray import QArray
 
 SIZES = {
@@ -178,3 +178,48 @@ def test_keys_that_are_not_understood(tmp_path):
     write(model_of("llama", {}), "qwen2", tmp_path / "n.gguf")
     with pytest.raises(InvalidFileError, match=r"attn_q\.bias"):
         from_pretrained(tmp_path / "n.gguf")
+
+
+def assert_same(one: Any, other: Any) -> None:
+    assert nx.tree.structure(one) == nx.tree.structure(other)
+    for x, y in zip(nx.tree.leaves(one), nx.tree.leaves(other), strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_written_back_it_is_the_same_model(name, tmp_path):
+    """As GGUF, and as a folder of Hugging Face that `transformers` reads."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    kind, arch, more = CASES[name]
+    model = model_of(kind, more)
+    write(model, arch, tmp_path / "m.gguf")
+    params, config, _ = from_pretrained(tmp_path / "m.gguf")
+    save_pretrained(tmp_path / "n.gguf", params, config, tmp_path / "m.gguf")
+    again, sizes, _ = from_pretrained(tmp_path / "n.gguf")
+    assert sizes == config
+    assert_same(again, params)
+    reader = pytest.importorskip("gguf", reason="gguf is not installed").GGUFReader(tmp_path / "n.gguf")
+    assert reader.get_field("general.file_type").contents() == 0
+    before = pytest.importorskip("gguf").GGUFReader(tmp_path / "m.gguf")
+    assert {t.name: t.shape.tolist() for t in reader.tensors} == {t.name: t.shape.tolist() for t in before.tensors}
+    assert {k: f.types for k, f in before.fields.items()}.items() <= {k: f.types for k, f in reader.fields.items()}.items()
+    save_pretrained(tmp_path / "hf", params, config, tmp_path / "m.gguf")
+    again, sizes, _ = from_pretrained(tmp_path / "hf")
+    assert sizes == config
+    assert_same(again, params)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "hf", attn_implementation="eager").eval()
+    compare(loaded, params, config)
+
+
+def test_blocks_are_those_of_their_library(tmp_path):
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed")
+    write(model_of("llama", {}), "llama", tmp_path / "m.gguf")
+    params, config, _ = from_pretrained(tmp_path / "m.gguf")
+    tensors = {t.name: t for t in gguf.GGUFReader(tmp_path / "m.gguf").tensors}
+    for dtype, kind in (("q8_0", "Q8_0"), ("bfloat16", "BF16"), ("float16", "F16")):
+        save_pretrained(tmp_path / "n.gguf", params, config, tmp_path / "m.gguf", dtype=dtype)
+        for t in gguf.GGUFReader(tmp_path / "n.gguf").tensors:
+            own = getattr(gguf.GGMLQuantizationType, kind if len(t.shape) > 1 else "F32")
+            assert t.tensor_type == own
+            want = gguf.quants.quantize(np.asarray(tensors[t.name].data), own)
+            np.testing.assert_array_equal(t.data.view(np.uint8).ravel(), want.view(np.uint8).ravel(), t.name)

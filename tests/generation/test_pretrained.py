@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import nxjax as nx
-from nxjax.generation import extend, forward, from_pretrained, init_cache
+from nxjax.generation import extend, forward, from_pretrained, init_cache, save_pretrained
 
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -170,3 +170,18 @@ def test_several_files_of_transformers(written, tmp_path):
     params, config, _ = from_pretrained(tmp_path)
     tokens = tokens_of(1, 9)
     np.testing.assert_allclose(forward(params, tokens, config), theirs(model, tokens), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_written_back_it_is_the_same_model(written, name, tmp_path):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    folder, model = written(name)
+    params, config, _ = from_pretrained(folder)
+    save_pretrained(tmp_path / "m", params, config, folder)
+    again, sizes, _ = from_pretrained(tmp_path / "m")
+    assert sizes == config and nx.tree.structure(again) == nx.tree.structure(params)
+    for x, y in zip(nx.tree.leaves(again), nx.tree.leaves(params), strict=True):
+        np.testing.assert_array_equal(x, y)
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m", attn_implementation="eager").eval()
+    tokens = tokens_of(2, 30)
+    np.testing.assert_allclose(theirs(loaded, tokens), theirs(model, tokens), atol=1e-6)

@@ -7,8 +7,6 @@ is loaded. Knows no decoder but by its sizes, and no sampling but by the runtime
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -59,30 +57,10 @@ def provider_options(provider: str, options: Mapping[str, str] | None) -> list[d
 
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
     """A folder with these files, whole or not there; replaces one of ours, and refuses to replace anything else."""
-    target = Path(path)
-    if target.exists() and not (target.is_dir() and (not any(target.iterdir()) or (target / CONFIG).exists())):
-        raise ParameterError(
-            "genai: something else is at this path", got=target.name, expected=f"nothing, or a folder with {CONFIG}"
-        )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
-        made.chmod(0o755)
+    own = lambda folder: not any(folder.iterdir()) or (folder / CONFIG).exists()
+    with safe_io.replacing_folder(path, "genai", own, f"nothing, or a folder with {CONFIG}") as made:
         for name, data in files.items():
-            with open(made / name, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-        old = None
-        if target.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)) / "old"
-            os.replace(target, old)
-        os.replace(made, target)
-        if old is not None:
-            shutil.rmtree(old.parent)
-    except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
-        raise
+            safe_io.write(made / name, data)
 
 
 @final
