@@ -202,7 +202,9 @@ def test_written_back_it_is_the_same_model(name, tmp_path):
     assert reader.get_field("general.file_type").contents() == 0
     before = pytest.importorskip("gguf").GGUFReader(tmp_path / "m.gguf")
     assert {t.name: t.shape.tolist() for t in reader.tensors} == {t.name: t.shape.tolist() for t in before.tensors}
-    assert {k: f.types for k, f in before.fields.items()}.items() <= {k: f.types for k, f in reader.fields.items()}.items()
+    assert {k: f.types for k, f in before.fields.items()}.items() <= {
+        k: f.types for k, f in reader.fields.items()
+    }.items()
     save_pretrained(tmp_path / "hf", params, config, tmp_path / "m.gguf")
     again, sizes, _ = from_pretrained(tmp_path / "hf")
     assert sizes == config
