@@ -17,7 +17,18 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.generation.cache import Cache
 from nxjax.generation.config import DecoderConfig
-from nxjax.generation.layers import FEW_TOKENS, added, attended, attended_few, capped, linear, mlp, normalized, product, visible
+from nxjax.generation.layers import (
+    FEW_TOKENS,
+    added,
+    attended,
+    attended_few,
+    capped,
+    linear,
+    mlp,
+    normalized,
+    product,
+    visible,
+)
 from nxjax.generation.rope import angles, rotated
 from nxjax.quant.packed import PackedQArray
 from nxjax.quant.qarray import QArray

@@ -52,7 +52,7 @@ def test_lengths(query, cache, name):
     "how", [{"tokens": 3}, {"groups": 1}, {"groups": 5, "size": 80}, {"room": 1300}, {"window": 9}, {"cap": 0.5}]
 )
 def test_options(how, name):
-    """Several tokens, other sizes, sums of many values, a window, a cap; lengths out of bounds are brought into them."""
+    """Several tokens, other sizes, sums of many values, a window, a cap; lengths out of bounds are brought in."""
     options = {x: how.pop(x) for x in ("window", "cap") if x in how}
     k, xs = case(np.float32, np.float32, [12, -1, 5000], **how)
     k = replace(k, **options)
