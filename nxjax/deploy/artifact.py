@@ -21,6 +21,7 @@ from nxjax.lower.npu.graph import NpuGraph
 from nxjax.lower.placement import Cost
 from nxjax.trace.dtypes import DType
 from nxjax.trace.lazy import replacement_hint
+from nxjax.trace.program import Program
 from nxjax.trace.types import Shape
 
 NDArray = np.ndarray[Any, Any]
@@ -145,11 +146,19 @@ class Artifact:
                 expected="a chip, a simulator or a runtime of the vendor",
                 fix="; ".join(self.notes) or "save it and run it on the device",
             )
-        leaves = self._signature.flat_inputs(args, "run")
-        stored = self._executed(stored_inputs(self._subject.inputs, leaves))
+        stored = self._executed(stored_inputs(self._subject.inputs, self._signature.flat_inputs(args, "run")))
         return self._signature.result(self._subject.outputs, stored)
 
     __call__ = run
+
+    def stored(self, *args: Any) -> list[NDArray]:
+        """The inputs of `run` as the files take them: integers where these have a grid."""
+        return stored_inputs(self._subject.inputs, self._signature.flat_inputs(args, "stored"))
+
+    @property
+    def form(self) -> NpuGraph | Program:
+        """What the files are written from: a graph, or the program itself."""
+        return self._subject.form
 
     def verify(self, inputs: Sequence[NDArray]) -> None:
         """Run the artifact on inputs of the function, flat, and measure its `deviation` from the reference.

@@ -26,6 +26,7 @@ _FILES = {
     "pretrained": "from_pretrained",
     "written": "save_pretrained",
     "lora": "Adapter AdaptedMatrix lora_init lora_apply lora_merge",
+    "chips": "tokens_on TokenMatrix ChipTokens",
     "genai": "export_genai load_genai GenaiModel",
 }
 _HOMES = _homes(_FILES)
