@@ -98,13 +98,14 @@ class Conv(Kernel):
         self.together = 2 if halves and block.vectors == 2 and block.lanes <= 8 else 1
         # One step that long is written out too, but its sums wait in memory: it leaves no registers for them.
         self.waits = halves and len(self.epilogue.nodes) == 1
-        assert self.unit or not any(a.padded for a in problem.axes)
+        self.padded = any(a.padded for a in problem.axes)
+        assert self.unit or not self.padded
         # One tap, and pixels at equal distances: the addresses of a block are a few additions.
         (*_, last) = self.used
         axis = problem.axes[last]
         even = len(self.used) == 1 and axis.taps == 1 and axis.low == 0 and not axis.padded
         self.line = even and self.unit and not self.batched and not self.parts
-        self._zeros = -(-problem.inputs * size // 64) * 64 + 64 if self.unit else 0
+        self._zeros = -(-problem.inputs * size // 64) * 64 + 64 if self.padded else 0
         self.tiles = -(-problem.pixels // block.pixels)
         self.blocks = problem.groups * -(-problem.outputs // block.channels)
         self.run = self._run(size)
@@ -138,6 +139,7 @@ class Conv(Kernel):
         extras = ",".join(e.text for e in self.extras)
         flags = f"{'' if self.unit else ' strided'}{' packing' if self.packs else ''}{' table' if self.table else ''}"
         flags += f"{' parts' if self.parts else ''}{' line' if self.line else ''}"
+        flags += " padded" if self.padded else ""
         b, dims = self.block, f"{'n' if self.batched else ''}{''.join(map(str, self.used))}"
         return (
             f"conv({self.kind}{flags} {dims} "
@@ -276,7 +278,7 @@ class _Writer:
             with f.loop(0, self.at.taps, carry=self.at.first_tap()) as tap:
                 f.store(self.at.weights(tap.carried), f.at(self.w_places, tap.index, 8))
                 tap.next(*self.at.next_tap(tap.carried))
-        if k.unit:
+        if k.padded:
             with f.loop(0, self.inputs * k._size, 64) as zero:
                 f.store(f.constant("<16 x i32>", 0), f.at(self.scratch, zero.index))
         sizes = [d.itemsize for d in k.epilogue.out_dtypes]
@@ -465,7 +467,7 @@ class _Writer:
         """Write where a tap's input of each pixel lies; padding is a row of zeros."""
         f, at = self.f, self.at
         places, inside = at.tap(start, now)
-        if self.k.unit:
+        if self.k.padded:
             places = f.select(inside, places, at.splat(f.cast("ptrtoint", self.scratch, "i64")))
         f.store(places, room)
 
@@ -524,7 +526,8 @@ class _Writer:
     def _pack(self) -> None:
         """The weights of the item's channels to scratch, one row after the other; they are read from there."""
         f, at, lanes = self.f, self.at, self.k.block.lanes * self._acc_bytes
-        source, self.w_at = self.w_at, f.at(self.scratch, (self.inputs * self.k._size + 127) & -64)
+        room = f.at(self.scratch, (self.inputs * self.k._size + 127) & -64) if self.k.padded else self.scratch
+        source, self.w_at = self.w_at, room
         first = at.first_tap()
         with f.loop(0, at.taps, carry=[self.w_at, *first]) as tap:
             target, now = tap.carried[0], tap.carried[1:]

@@ -197,6 +197,25 @@ def test_large_weights_are_laid_together(name, size, inputs, outputs, groups):
 
 
 @pytest.mark.parametrize("name", isa.possible())
+def test_weights_laid_together_beside_features_that_lie_apart(name):
+    """There is no row of zeros before them then, and they end where the room for them does."""
+    rng = np.random.default_rng(0)
+    x = rng.integers(-3, 4, (1, 5, 20, 21)).astype(np.float32)
+    w = rng.integers(-3, 4, (96, 5, 4, 3)).astype(np.float32)
+
+    def f(x, w):
+        return nx.lax.conv_general_dilated(x, w, (1, 1), "VALID", dimension_numbers=("NCHW", "OIHW", "NHWC"))
+
+    choices = {"conv.pack": 0, "conv.items": 1}
+    with nx.config.using(cpu_isa=name, guard="end"), knobs.using(choices):
+        found = program(f, x, w)
+        (y,) = ran(found, x, w)
+    assert any("strided packing" in k.key for k in kernels(found)), str(found)
+    with nx.config.using(executor="reference"):
+        np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+
+
+@pytest.mark.parametrize("name", isa.possible())
 @pytest.mark.parametrize("dtype", ["float32", "int32"])
 @pytest.mark.parametrize("window", [(1, 1), (3, 3), (8, 8), (5, 13)], ids=str)
 def test_any_number_of_taps_laid_together_or_not(name, dtype, window):
