@@ -9,8 +9,8 @@ from typing import Any, Final, Literal, Protocol, final
 
 from nxjax.deploy.artifact import MetricScores
 from nxjax.deploy.deviation import Deviation
+from nxjax.deploy.divergence import Divergence
 from nxjax.deploy.report import Report
-from nxjax.doctor.divergence import Divergence
 from nxjax.lower.placement import Figure
 from nxjax.quant.comparison import LayerDifference
 

@@ -14,8 +14,8 @@ from nxjax.backends.target import Target
 from nxjax.deploy.artifact import Artifact, MetricScores
 from nxjax.deploy.compile import built, calibrated, explain
 from nxjax.deploy.deviation import measured
+from nxjax.deploy.divergence import STEPS, Divergence, first_divergence, leaves
 from nxjax.deploy.trace import BoundFunction, Subject, stored_inputs
-from nxjax.doctor.divergence import STEPS, Divergence, first_divergence, leaves
 from nxjax.doctor.findings import TargetDiagnosis
 from nxjax.errors import ExecutionError, MissingExtraError, NxError, UnsupportedOpsError
 from nxjax.lower.npu.graph import NpuGraph, Tensor

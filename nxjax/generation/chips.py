@@ -16,9 +16,9 @@ from nxjax import numpy as jnp
 from nxjax.backends import target_registry as registry
 from nxjax.deploy.artifact import Artifact
 from nxjax.deploy.compile import compile
+from nxjax.deploy.divergence import first_divergence
 from nxjax.display import page
 from nxjax.display.columns import columns
-from nxjax.doctor.divergence import first_divergence
 from nxjax.errors import NxError, ParameterError
 from nxjax.generation.cache import Cache, init_cache
 from nxjax.generation.config import DecoderConfig

@@ -11,9 +11,9 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
+from nxjax.deploy.divergence import Divergence
 from nxjax.deploy.report import Report
 from nxjax.doctor.diagnosis import Diagnosis
-from nxjax.doctor.divergence import Divergence
 from nxjax.doctor.findings import Fix, TargetDiagnosis, seconds
 from nxjax.doctor.picture import MOST, PictureNode, strip, svg
 from nxjax.doctor.style import SCRIPT

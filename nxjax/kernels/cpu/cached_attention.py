@@ -9,7 +9,7 @@ of as many products along the head. Sizes are no part of the code. Knows no op.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
@@ -30,7 +30,7 @@ _FLOAT: Final = dtypes.float32
 
 @final
 @dataclass(frozen=True, eq=False)
-class CachedAttention(Kernel):
+class DecodeAttention(Kernel):
     """Operands: query [B, T, N, H], keys and values [B, S, K, H], lengths int32 [B], for int8 the scales of keys and of
     values [B, S, K]; then the result, dense, of the query's type. Meant is `ops.composite_attention.CachedAttention`.
 
@@ -94,11 +94,13 @@ class CachedAttention(Kernel):
         scores = scores if self.cap is None else self.cap * np.tanh(scores / self.cap)
         first = np.clip(xs[3], 0, self.room - self.tokens).reshape(-1, 1, 1, 1, 1)
         last, place = first + np.arange(self.tokens)[:, None], np.arange(self.room)
-        seen = (place <= last) & ((place > last - self.window) if self.window else True)
+        seen: NDArray = np.asarray(place <= last)
+        seen = seen & (place > last - self.window) if self.window else seen
         scores = np.where(seen, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        y = np.einsum("bkgts,bskh->btkgh", weights, np.where(seen.any((1, 2, 3))[..., None, None], values, 0))
+        read = np.asarray(seen.any((1, 2, 3)))[..., None, None]
+        y = np.einsum("bkgts,bskh->btkgh", weights, np.where(read, values, 0))
         return (y.reshape(xs[0].shape).astype(self.query),)
 
     def touches(self) -> Touches:
@@ -154,7 +156,7 @@ class _Code:
 
     def __init__(
         self,
-        kernel: CachedAttention,
+        kernel: DecodeAttention,
         f: Function,
         isa: Isa,
         size: Value,
@@ -212,10 +214,9 @@ class _Code:
             xs = [f.shuffle(x, y, range(0, 2 * n, 2)) + f.shuffle(x, y, range(1, 2 * n, 2)) for x, y in pairs]
         return xs[0]
 
-    def folded(self, x: Value, with_: object) -> Value:
+    def folded(self, x: Value, with_: Callable[[Value, Value], Value]) -> Value:
         """All lanes of a vector as one number."""
         f, n = self.f, self.lanes
-        assert callable(with_)
         while n > 1:
             n //= 2
             x = with_(f.shuffle(x, None, range(n)), f.shuffle(x, None, range(n, 2 * n)))

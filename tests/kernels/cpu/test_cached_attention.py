@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.cached_attention import CachedAttention
+from nxjax.kernels.cpu.cached_attention import DecodeAttention
 from tests.kernels.cpu.running import ISAS, run
 
 
@@ -23,7 +23,7 @@ def case(query, cache, lengths, *, tokens=1, groups=2, size=32, room=40, seed=0)
         for row, n in zip(x, lengths, strict=True):
             row[np.clip(n, 0, room - tokens) + tokens :] = np.nan
     strides = tuple(x.strides for x in xs)
-    k = CachedAttention(q.dtype, xs[1].dtype, len(lengths), tokens, heads, groups, size, room, strides, 0.2, 0, None)
+    k = DecodeAttention(q.dtype, xs[1].dtype, len(lengths), tokens, heads, groups, size, room, strides, 0.2, 0, None)
     return k, xs
 
 
