@@ -246,14 +246,21 @@ def twice(f: Function, x: Value, m: Value, left: Value, right: Value, cut: Value
 
 
 def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:
-    """A rescaled value on a grid with zero point ``zero``: clipped, centred, as i16.
+    """A rescaled value on a grid with zero point ``zero``: clipped, centred, as i16."""
+    y = f.intrinsic("smax", x.type, x + zero, f.value(lo, x.type))
+    y = f.intrinsic("smin", x.type, y, f.value(hi, x.type))
+    return (y - zero).convert(with_element(x.type, "i16"))
 
-    Numbers of the grid have 16 bits: what is cut down to these first is clipped in half as many registers.
+
+def placed_in_halves(f: Function, x: Value, zero: Value, lo: Value, hi: Value) -> Value:
+    """The same for several registers: numbers of the grid have 16 bits, and are clipped in half as many registers.
+
+    Where one register is all there is, this takes more instructions, and more again where 32 bits are wanted next.
     """
     short = with_element(x.type, "i16")
     edge = lambda v: f.constant(x.type, v)
     y = f.intrinsic("smin", x.type, f.intrinsic("smax", x.type, x + zero, edge(-(1 << 15))), edge((1 << 15) - 1))
-    zero, lo, hi = (v.convert(short) if isinstance(v, Value) else f.constant(short, v) for v in (zero, lo, hi))
+    zero, lo, hi = (v.convert(short) for v in (zero, lo, hi))
     y = f.intrinsic("smin", short, f.intrinsic("smax", short, y.convert(short), lo), hi)
     return y - zero
 
@@ -262,7 +269,8 @@ def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value 
 def _emit_rescale(s: EmitContext) -> Value:
     f, (acc, b, m, *shifts, zero, lo, hi) = s.f, s.xs
     scaled = once if s.params["rounding"] == "single" else twice
-    return placed(f, scaled(f, acc + b, m, *shifts), zero, lo, hi)
+    place = placed_in_halves if s.lanes > s.isa.lanes(4) else placed
+    return place(f, scaled(f, acc + b, m, *shifts), zero, lo, hi)
 
 
 Factor = tuple[int, int]  # a multiplier and a shift
