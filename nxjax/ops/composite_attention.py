@@ -143,7 +143,7 @@ class CachedAttention(CompositeOp):
 
     Operands: query [B, T, N, H]; keys and values [B, S, K, H], floats or int8; lengths int32 [B], then for int8 the
     scales of keys and of values, float32 [B, S, K] each. N is a multiple of K. Query t of sequence b sees places 0 to
-    ``lengths[b] + t``, with a ``window`` (0: none) only so many of them, the last ones. What lies behind has no weight.
+    ``lengths[b] + t``, with a ``window`` (0: none) only so many of them, the last ones; what lies behind has no weight.
     Lengths are brought into 0 to S - T. Logits are ``cap tanh(logits / cap)`` if there is a ``cap``. All is computed in
     float32, or float64 if an operand is; the result has the type of ``query``.
     """

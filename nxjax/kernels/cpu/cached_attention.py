@@ -30,7 +30,7 @@ _FLOAT: Final = dtypes.float32
 
 @final
 @dataclass(frozen=True, eq=False)
-class DecodeAttention(Kernel):
+class FilledAttention(Kernel):
     """Operands: query [B, T, N, H], keys and values [B, S, K, H], lengths int32 [B], for int8 the scales of keys and of
     values [B, S, K]; then the result, dense, of the query's type. Meant is `ops.composite_attention.CachedAttention`.
 
@@ -94,13 +94,12 @@ class DecodeAttention(Kernel):
         scores = scores if self.cap is None else self.cap * np.tanh(scores / self.cap)
         first = np.clip(xs[3], 0, self.room - self.tokens).reshape(-1, 1, 1, 1, 1)
         last, place = first + np.arange(self.tokens)[:, None], np.arange(self.room)
-        seen: NDArray = np.asarray(place <= last)
-        seen = seen & (place > last - self.window) if self.window else seen
+        seen: NDArray = np.logical_and(place <= last, place > last - (self.window or math.inf))
         scores = np.where(seen, scores, -np.inf)
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         weights /= weights.sum(-1, keepdims=True)
-        read = np.asarray(seen.any((1, 2, 3)))[..., None, None]
-        y = np.einsum("bkgts,bskh->btkgh", weights, np.where(read, values, 0))
+        looked = np.asarray(seen.any((1, 2, 3)))[..., None, None]
+        y = np.einsum("bkgts,bskh->btkgh", weights, np.where(looked, values, 0))
         return (y.reshape(xs[0].shape).astype(self.query),)
 
     def touches(self) -> Touches:
@@ -156,7 +155,7 @@ class _Code:
 
     def __init__(
         self,
-        kernel: DecodeAttention,
+        kernel: FilledAttention,
         f: Function,
         isa: Isa,
         size: Value,
@@ -214,12 +213,12 @@ class _Code:
             xs = [f.shuffle(x, y, range(0, 2 * n, 2)) + f.shuffle(x, y, range(1, 2 * n, 2)) for x, y in pairs]
         return xs[0]
 
-    def folded(self, x: Value, with_: Callable[[Value, Value], Value]) -> Value:
+    def folded(self, x: Value, both: Callable[[Value, Value], Value]) -> Value:
         """All lanes of a vector as one number."""
         f, n = self.f, self.lanes
         while n > 1:
             n //= 2
-            x = with_(f.shuffle(x, None, range(n)), f.shuffle(x, None, range(n, 2 * n)))
+            x = both(f.shuffle(x, None, range(n)), f.shuffle(x, None, range(n, 2 * n)))
         return f.extract(x, 0)
 
     def gathered(self, scales: tuple[Value, Value], near: Sequence[Value]) -> Value:

@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.cached_attention import DecodeAttention
+from nxjax.kernels.cpu.cached_attention import FilledAttention
 from tests.kernels.cpu.running import ISAS, run
 
 
@@ -23,7 +23,7 @@ def case(query, cache, lengths, *, tokens=1, groups=2, size=32, room=40, seed=0)
         for row, n in zip(x, lengths, strict=True):
             row[np.clip(n, 0, room - tokens) + tokens :] = np.nan
     strides = tuple(x.strides for x in xs)
-    k = DecodeAttention(q.dtype, xs[1].dtype, len(lengths), tokens, heads, groups, size, room, strides, 0.2, 0, None)
+    k = FilledAttention(q.dtype, xs[1].dtype, len(lengths), tokens, heads, groups, size, room, strides, 0.2, 0, None)
     return k, xs
 
 
@@ -52,10 +52,10 @@ def test_lengths(query, cache, name):
     "how", [{"tokens": 3}, {"groups": 1}, {"groups": 5, "size": 80}, {"room": 1300}, {"window": 9}, {"cap": 0.5}]
 )
 def test_options(how, name):
-    """Several tokens, other sizes, sums of many values, a window, a cap; lengths out of bounds are brought in."""
-    options = {x: how.pop(x) for x in ("window", "cap") if x in how}
-    k, xs = case(np.float32, np.float32, [12, -1, 5000], **how)
-    k = replace(k, **options)
+    """Several tokens, other sizes, sums of many values, a window, a cap; lengths out of bounds are brought inside."""
+    sizes = {x: n for x, n in how.items() if x not in ("window", "cap")}
+    k, xs = case(np.float32, np.float32, [12, -1, 5000], **sizes)
+    k = replace(k, **{x: n for x, n in how.items() if x not in sizes})
     (found,) = run(k, *xs, name=name, strided=True)
     np.testing.assert_allclose(found, k.meaning(*xs)[0], rtol=1e-5, atol=1e-5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from nxjax.kernels.cpu.cached_attention import WIDEST, DecodeAttention
+from nxjax.kernels.cpu.cached_attention import WIDEST, FilledAttention
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.view import View
 from nxjax.trace import dtypes
@@ -26,7 +26,7 @@ def cached_attention(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         return [out]
     views = [_side_by_side(b, x) if i < 3 else b.view(x) for i, x in enumerate(xs)]
     strides = tuple(v.strides for v in views)
-    kernel = DecodeAttention(
+    kernel = FilledAttention(
         query.dtype,
         keys.dtype,
         batch,
