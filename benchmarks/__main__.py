@@ -38,7 +38,8 @@ NAMES = (
 )
 TABLE = "bars"  # made of rows of the others, so no part of "all"
 WIDE = "breadth"
-LONG = (WIDE, "nas", "tuning", "reproducible", "quantizers", "networks")  # asked for by name only
+CURVES = "scale"
+LONG = (WIDE, CURVES, "nas", "tuning", "reproducible", "quantizers", "networks")  # asked for by name only
 STANDARD = "array_api"  # needs a checkout of the standard's test suite
 
 
@@ -51,9 +52,11 @@ def main() -> int:
     parser.add_argument(
         "--areas", nargs="+", default=(), metavar="AREA", help=f"for {WIDE}: only these, or AREA.PROGRAM"
     )
-    parser.add_argument("--thorough", action="store_true", help=f"for {WIDE}: all inputs, for longer")
+    parser.add_argument(
+        "--thorough", action="store_true", help=f"for {WIDE}: all inputs, for longer; for {CURVES}: to 10^9 elements"
+    )
     given = parser.parse_args()
-    options = {STANDARD: (given.suite,), WIDE: (given.areas, given.thorough)}
+    options = {STANDARD: (given.suite,), WIDE: (given.areas, given.thorough), CURVES: (given.thorough,)}
     names = given.names or NAMES
     if unknown := set(names) - set(known):
         parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(known)}")

@@ -19,8 +19,8 @@ SIZES = (1_000, 3_000, 10_000)
 X = np.linspace(-1, 1, 8, dtype=np.float32)
 
 
-def straight(n: int) -> Callable[..., Any]:
-    """A function of ``n`` ops, each of the last value and one of the forty before it."""
+def straight(n: int, np_: Any = nx) -> Callable[..., Any]:
+    """A function of ``n`` ops of a library, each of the last value and one of the forty before it."""
     rng = np.random.default_rng(0)
     kinds, back = rng.integers(0, 5, n), rng.integers(1, 40, n)
 
@@ -29,9 +29,9 @@ def straight(n: int) -> Callable[..., Any]:
         for kind, k in zip(kinds, back, strict=True):
             a, b = values[-1], values[max(0, len(values) - int(k))]
             if kind < 2:
-                values.append(nx.sin(a) if kind else nx.tanh(a))
+                values.append(np_.sin(a) if kind else np_.tanh(a))
             else:
-                values.append(a * b if kind == 2 else a + b if kind == 3 else nx.maximum(a, b))
+                values.append(a * b if kind == 2 else a + b if kind == 3 else np_.maximum(a, b))
         return values[-1].sum()
 
     return f

@@ -1,7 +1,8 @@
-"""The page of benchmarks from one run: ``python docs/generate_benchmarks.py benchmarks/results/<time>.json``.
+"""The page of benchmarks from two runs: ``python docs/generate_benchmarks.py benchmarks/results/<time>.json ...``.
 
-Writes docs/benchmarks.json (a copy of the record), docs/benchmarks.md and docs/images/benchmarks.svg. Without a file it
-writes the page and the plot again from the copy; with ``--check`` it says only whether the page is the record's.
+Writes docs/benchmarks.json (a copy of a record of ``bars``), docs/scale.json (one of ``scale``), docs/benchmarks.md and
+the plots in docs/images. Without a file it writes the page and the plots again from the copies; with ``--check`` it
+says only whether the page is the records'.
 """
 
 import json
@@ -14,6 +15,8 @@ ROOT = Path(__file__).parents[1]
 RECORD = ROOT / "docs" / "benchmarks.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "images" / "benchmarks.svg"
+SCALE = ROOT / "docs" / "scale.json"
+CURVES = ROOT / "docs" / "images" / "scale.svg"
 
 HEAD = """# Benchmarks
 
@@ -28,6 +31,18 @@ depends on it less.
 Above 1, nxjax is faster. Of {count} rows, nxjax is faster than the best peer in {faster}. The geometric mean of the
 ratios is {mean:.2f}.
 
+"""
+
+GROWTH = """
+## Time against size
+
+One run of `python -m benchmarks scale`. {machine}
+
+![Time against elements, threads, equations and processes, for nxjax and its peers](images/scale.svg)
+
+The grey line is a roofline: the least time that the bandwidth of a copy in memory, or the peak of multiply-adds, allows
+on this machine. What fits into caches can be faster. Below some thousand elements a curve shows the cost of a call. The
+panel of threads has 10 million elements and nxjax alone.
 """
 
 TAIL = """
@@ -57,15 +72,17 @@ def shown(seconds: float) -> str:
     return f"{seconds * 1e9:.0f} ns"
 
 
-def page(record: dict[str, Any]) -> str:
+def said(record: dict[str, Any]) -> str:
+    """When and where a record was measured."""
+    day = f"{record['when'][:4]}-{record['when'][4:6]}-{record['when'][6:8]}"
+    return f"Measured on {day}: {record['processor']}, {record['machine']}."
+
+
+def page(record: dict[str, Any], scale: dict[str, Any]) -> str:
     """The page's text."""
     figures = rows(record)
     peers = sorted({name for f in figures for name in f["peers"]} | {f["peer_name"] for f in figures})
-    day = f"{record['when'][:4]}-{record['when'][4:6]}-{record['when'][6:8]}"
-    machine = (
-        f"Measured on {day}: {record['processor']}, {record['machine']}.\n"
-        f"Peers: {', '.join(p for p in peers if not p.startswith('our '))}."
-    )
+    machine = f"{said(record)}\nPeers: {', '.join(p for p in peers if not p.startswith('our '))}."
     ratios = [advantage(f) for f in figures]
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     head = HEAD.format(machine=machine, count=len(figures), faster=sum(r > 1 for r in ratios), mean=mean)
@@ -74,7 +91,7 @@ def page(record: dict[str, Any]) -> str:
         f"| {f['name']} | {shown(f['ours'])} | {shown(f['peer'])} ({f['peer_name']}) | {advantage(f):.2f} |"
         for f in figures
     ]
-    return head + "\n".join(table) + "\n" + TAIL
+    return head + "\n".join(table) + "\n" + GROWTH.format(machine=said(scale)) + TAIL
 
 
 def plot(record: dict[str, Any]) -> None:
@@ -102,17 +119,72 @@ def plot(record: dict[str, Any]) -> None:
     pyplot.close(drawn)
 
 
+def curves(record: dict[str, Any]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Of each panel, by library, the points: size and seconds. "roofline" is what the machine allows at least."""
+    found: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for f in record["figures"]:
+        work, _, point = f["name"].rpartition(", ")
+        kind, _, n = point.partition(" ")
+        panel, own = (work, "nxjax") if kind != "threads" else ("threads", work)
+        lines = found.setdefault(panel, {})
+        roof = {"roofline": float(f["note"].split()[2])} if f["note"] and kind == "elements" else {}
+        for who, seconds in {own: f["ours"], **f["peers"], **roof}.items():
+            lines.setdefault(who, []).append((float(n), seconds))
+    return found
+
+
+COLOURS = {"nxjax": "#2f7f5f", "jax": "#b5533c", "numpy": "#4c72b0", "torch": "#c9a227", "roofline": "#999999"}
+
+
+def plot_curves(record: dict[str, Any]) -> None:
+    """A panel for each program, one for threads, one for equations and one for processes."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    from matplotlib import pyplot
+
+    matplotlib.rcParams["svg.hashsalt"] = "nxjax"
+    panels = curves(record)
+    drawn, grid = pyplot.subplots(-(-len(panels) // 2), 2, figsize=(7.2, 2.3 * -(-len(panels) // 2)))
+    for axes, (name, lines) in zip(grid.flat, panels.items()):
+        for who, points in lines.items():
+            thin = who == "roofline"
+            axes.plot(
+                *zip(*points),
+                label=who,
+                color=COLOURS.get(who),
+                linewidth=0.9 if thin else 1.4,
+                marker="" if thin else ".",
+            )
+        axes.set_title(name, fontsize=8)
+        axes.set_xscale("log", base=10 if name not in ("threads", "start") else 2)
+        axes.set_yscale("log")
+        axes.tick_params(labelsize=6)
+        axes.grid(linewidth=0.3)
+        axes.legend(fontsize=5, frameon=False)
+        axes.spines[["top", "right"]].set_visible(False)
+    for axes in list(grid.flat)[len(panels) :]:
+        axes.set_visible(False)
+    drawn.supylabel("seconds", fontsize=8)
+    drawn.tight_layout()
+    drawn.savefig(CURVES, format="svg", metadata={"Date": None})
+    pyplot.close(drawn)
+
+
 def main(arguments: list[str]) -> int:
-    if arguments and arguments[0] != "--check":
-        RECORD.write_text(json.dumps(json.loads(Path(arguments[0]).read_text()), indent=1) + "\n")
-    record = json.loads(RECORD.read_text())
+    for name in arguments if arguments != ["--check"] else ():
+        given = json.loads(Path(name).read_text())
+        grows = any(", elements " in f["name"] for f in given["figures"])
+        (SCALE if grows else RECORD).write_text(json.dumps(given, indent=1) + "\n")
+    record, scale = json.loads(RECORD.read_text()), json.loads(SCALE.read_text())
     if arguments == ["--check"]:
-        if PAGE.read_text() == page(record) and PLOT.exists():
+        if PAGE.read_text() == page(record, scale) and PLOT.exists() and CURVES.exists():
             return 0
-        print("docs/benchmarks.md is not its record's: run python docs/generate_benchmarks.py")
+        print("docs/benchmarks.md is not its records': run python docs/generate_benchmarks.py")
         return 1
-    PAGE.write_text(page(record))
+    PAGE.write_text(page(record, scale))
     plot(record)
+    plot_curves(scale)
     return 0
 
 

@@ -18,6 +18,7 @@ from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate, dynamic_update_slice, pad
 from nxjax.quant.groups import FusedGroup
+from nxjax.quant.observers import Range
 from nxjax.quant.plan import Inner, MaskedRow, QuantPlan
 from nxjax.quant.pointwise import (
     LARGEST_FACTOR,
@@ -44,6 +45,8 @@ SMALL: Final = {dtypes.int8: 1 / 64, dtypes.int16: 1 / 1024}
 # A number so low is no value but a mask; a positive one may be a bound, unless it is so high.
 LOW: Final = -500.0
 HIGH: Final = 1e6
+# Sums of 8 bits have room for a mask so high beside values.
+SUBTRACTED: Final = 1e5
 # Factors below which what lies far below others before a product no longer does behind it.
 SHALLOW: Final = 1 / 32
 
@@ -53,13 +56,13 @@ class Masks:
     """Where masks are in a plan.
 
     Attributes:
-        held: float values that may hold a mask -> the highest that it can be, infinity where it may be a high one.
+        held: float values that may hold a mask -> the lowest and the highest that it can be.
     """
 
     def __init__(self, plan: QuantPlan, view: WeightView) -> None:
         self.plan = plan
         self.view = view
-        self.held: dict[Var, float] = {}
+        self.held: dict[Var, Range] = {}
         self.products: list[Equation] = []
         self.made = {g.output: g for g in plan.integer()}
         self.group_of = {e: g for g in plan.integer() for e in g.equations}
@@ -89,46 +92,56 @@ class Masks:
             found.update(e for i, e in enumerate(group.equations) if e.outputs[0] in self.held and (i or not room))
             if not isinstance(group, Unify) and not is_product(group.equations[0]):
                 bad = {a for a in group.activations if a in self.held and not self._has_room(a)}
+                if room and group.equations[0].op in _DIFFERENCES and self._fits(group.activations[1]):
+                    bad.discard(group.activations[1])
                 found.update(e for e in group.equations if bad.intersection(e.inputs))
         return found
+
+    def _fits(self, v: Atom) -> bool:
+        """Whether a high mask leaves the bits of what it is subtracted from."""
+        return self.held.get(v, (-1.0, 0.0))[0] > 0 and self.held[v][1] <= SUBTRACTED if isinstance(v, Var) else True
 
     def _has_room(self, v: Atom) -> bool:
         """Whether no reader tells a mask from the end of the range."""
         if v in self.plan.masked:
             return True
-        if not isinstance(v, Var) or self.held.get(v, math.inf) > 0:
+        if not isinstance(v, Var) or self.held.get(v, _EVERYWHERE)[1] > 0:
             return False
         return self.plan.bounds.get(v, _EVERYWHERE)[0] > -math.inf
 
     def _hold(self, e: Equation) -> None:
         rule = _HOLDING.get(e.op) or (Masks.carried if _moves(e) else None)
-        numbers = rule(self, e) if rule is not None and self.view.is_float(e.outputs[0]) else []
-        if numbers:
-            self.held[e.outputs[0]] = max(numbers)
+        found = rule(self, e) if rule is not None and self.view.is_float(e.outputs[0]) else []
+        if found:
+            self.held[e.outputs[0]] = min(low for low, _ in found), max(high for _, high in found)
 
-    def carried(self, e: Equation) -> list[float]:
+    def carried(self, e: Equation) -> list[Range]:
         """The masks that the result of ``e`` holds: those of the operands."""
         return [self.held[a] for a in e.inputs if isinstance(a, Var) and a in self.held]
 
-    def turned(self, e: Equation) -> list[float]:
-        """Low masks may become high ones."""
-        return [math.inf for _ in self.carried(e)]
+    def turned(self, e: Equation) -> list[Range]:
+        """What is subtracted changes its sign."""
+        *kept, last = e.inputs
+        before = [self.held[a] for a in kept if isinstance(a, Var) and a in self.held]
+        return before + [
+            (-y, -x) for x, y in ([self.held[last]] if isinstance(last, Var) and last in self.held else ())
+        ]
 
-    def chosen(self, e: Equation) -> list[float]:
+    def chosen(self, e: Equation) -> list[Range]:
         """Those of the operands, and operands that are one far number."""
         numbers = [self.view.number(a) for a in e.inputs if self.view.is_float(a)]
-        low = [x for x in numbers if x is not None and x <= LOW]
-        return low + [math.inf for x in numbers if x is not None and x >= HIGH] + self.carried(e)
+        return [(x, x) for x in numbers if x is not None and (x <= LOW or x >= HIGH)] + self.carried(e)
 
-    def scaled(self, e: Equation) -> list[float]:
+    def scaled(self, e: Equation) -> list[Range]:
         """Those of the operand, or a mask that a product with a large number makes of ``1 - here``."""
         factor = self._factor(e)
-        if self._by_product(e):
+        if factor is None:
+            return []
+        sign = self._sign(e) if abs(factor) >= LARGEST_FACTOR else 0
+        if sign:
             self.products.append(e)
-            return [-abs(factor or 0.0)]
-        if factor is None or factor <= 0:
-            return self.turned(e) if factor is not None else []
-        return [x * factor for x in self.carried(e)]
+            return [(sign * factor, sign * factor)]
+        return [(min(x * factor, y * factor), max(x * factor, y * factor)) for x, y in self.carried(e)]
 
     def _factor(self, e: Equation) -> float | None:
         """The number that ``e`` multiplies its operand by, if it does that."""
@@ -137,26 +150,25 @@ class Masks:
             return None if not y else 1 / y
         return x if y is None else y
 
-    def _by_product(self, e: Equation) -> bool:
-        factor = self._factor(e)
-        if factor is None or abs(factor) < LARGEST_FACTOR:
-            return False
+    def _sign(self, e: Equation) -> int:
+        """1 where ``e`` multiplies ``here`` or ``1 - here``, -1 for ``here - 1``, else 0."""
         x: Atom | None = next((a for a in e.inputs if self.view.number(a) is None), None)
         while isinstance(x, Var) and (made := self.view.producer.get(x)) is not None:
             if made.op in _DIFFERENCES:
-                return any(self.view.number(a) == 1 for a in made.inputs)
+                ones = [self.view.number(a) == 1 for a in made.inputs]
+                return 1 if ones[0] else -1 if ones[1] else 0
             if not _moves(made):
                 # From Booleans or whole numbers.
-                return not self.view.is_float(made.inputs[0])
+                return 0 if self.view.is_float(made.inputs[0]) else 1
             x = made.inputs[0]
-        return False
+        return 0
 
     def _factors(self, e: Equation) -> None:
         """What the factors of a mask, such as ``1 - here``, are at least."""
-        factor = self._factor(e) or 0.0
+        sign = self._sign(e)
         x = next((a for a in e.inputs if self.view.number(a) is None), None)
         while isinstance(x, Var):
-            self.plan.least[x] = (0.0, 1.0) if factor < 0 else (-1.0, 0.0)
+            self.plan.least[x] = (0.0, 1.0) if sign > 0 else (-1.0, 0.0)
             made = self.view.producer.get(x)
             x = made.inputs[0] if made is not None and keeps_grid(made) else None
 
@@ -185,7 +197,7 @@ class Masks:
         """How ``e`` reads ``v``, if a mask is no value to it."""
         if group is None:
             # All rows count to an argmax, however far they lie below others: only masks that are known are none.
-            highest = self.held.get(v, math.inf) / 2
+            highest = self.held.get(v, _EVERYWHERE)[1] / 2
             known = e.op in _CHOOSING and highest <= -LARGEST_FACTOR / 2
             return MaskedRow(0.0, e.params["axes"][0], max(highest, -1e30)) if known else None
         if v not in group.activations:
@@ -197,6 +209,8 @@ class Masks:
             return None
         if isinstance(group, (GridKeeping, Unify)):
             return after._replace(axis=_axis_before(e, after.axis, v))
+        if e.op in _DIFFERENCES and v is e.inputs[0] and after.highest is None:
+            return after._replace(margin=ADDED)
         if e.op in _SCALING:
             return self._before_factor(after, self._factor(e))
         # To an argmax the other operand may be larger than any margin.
@@ -292,7 +306,7 @@ _AXES: Final[dict[Op, Callable[[dict[str, Any], int, Shape, Shape], int | None]]
     gather: lambda params, axis, old, new: None,
 }
 # Which masks a result holds; of what moves values, those that it moves.
-_HOLDING: Final[dict[Op, Callable[[Masks, Equation], list[float]]]] = {
+_HOLDING: Final[dict[Op, Callable[[Masks, Equation], list[Range]]]] = {
     **dict.fromkeys((concatenate, dynamic_update_slice, gather, pad, select_n), Masks.chosen),
     add: Masks.carried,
     **dict.fromkeys((neg, sub), Masks.turned),

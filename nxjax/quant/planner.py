@@ -155,7 +155,7 @@ class _Planner:
 # Why equations stay float.
 _FLOAT: Final = "no integer form, or the policy leaves it in float"
 _CONDITION: Final = "it decides how often a loop runs, which stays float"
-_MASK: Final = "it makes or reads a mask, for which a grid has no room"
+_MASK: Final = "it makes or reads a mask, or whole numbers that are wanted exactly; a grid has neither"
 _TOO_DEEP: Final = "sums more elements than integer accumulators hold"
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from nxjax.errors import ParameterError, Source, is_internal
+from nxjax.ops.argreduce import argmax, argmin
 from nxjax.ops.arithmetic import div, mul, sub
 from nxjax.ops.arithmetic import max as _max
 from nxjax.ops.arithmetic import min as _min
@@ -24,6 +25,7 @@ from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate, slice_axis
+from nxjax.ops.sort import top_k
 from nxjax.quant.masks import SMALL
 from nxjax.quant.observe import Ranges, StatisticsTrace, below
 from nxjax.quant.plan import QuantPlan
@@ -39,6 +41,8 @@ from nxjax.transforms.jit import jit
 POOR: Final = 10.0
 # Values beyond are looked at apart from small ones beside them.
 FAR: Final = 100.0
+# So much signal to one wrong index: one in four is 10 dB.
+FLIPS: Final = 2.5
 # Of Booleans at least so large a part counts as the rarer value.
 RARE: Final = 0.05
 # A value so small has no grid in float32: the products of its steps with others' are 0.
@@ -235,25 +239,38 @@ def ends(
 ) -> tuple[list[str], list[tuple[Array, Array]]]:
     """What is measured of the results that two walks have for ``values``, in pairs, and what each pair belongs to.
 
-    Of float results their parts. Of others, such as the indices of an argmax, the float values that decide them: how
-    many indices differ says little where there are few.
+    Of float results their parts. Of others what decides them: Booleans and integers as they are made of floats. Of the
+    indices of an argmax both how many differ, which says little where there are few, and the values they are found in,
+    whose noise says little where rows differ in size.
     """
     owners, *made = parts(plan, exact.run(values), walk.run(values))
     pairs = list(zip(*made, strict=True))
     for name, deciding in _deciding(plan).items():
         for v in deciding:
-            pair = exact.env[v], walk.env[v]
+            x, q = exact.env[v], walk.env[v]
             row = plan.masked.get(v)
             if row is not None:
-                far = below(pair[0], row)
-                pair = select_n(far, pair[0], like(pair[0], 0)), select_n(far, pair[1], like(pair[1], 0))
+                far = below(x, row)
+                x, q = select_n(far, x, like(x, 0)), select_n(far, q, like(q, 0))
+            elif v in _places(plan):
+                off = cast(ne(x, q), dtypes.float32)
+                x = like(off, FLIPS**0.5)
+                q = sub(x, off)
+            elif v.type.dtype != dtypes.bool_:
+                x, q = cast(x, dtypes.float32), cast(q, dtypes.float32)
             owners.append(name)
-            pairs.append(pair)
+            pairs.append((x, q))
     return owners, pairs
 
 
+def _places(plan: QuantPlan) -> set[Var]:
+    """Indices of the greatest or least elements."""
+    return {v for e in plan.program.equations if e.op in _FINDING for v in e.outputs}
+
+
 def _deciding(plan: QuantPlan) -> dict[str, list[Var]]:
-    """The float values that integer results are made from, and the Booleans that are or make one, by result."""
+    """What is compared of results that are no floats, by result: the first integers and Booleans that are made of
+    floats on the way there, and the floats in which an extreme one is looked for."""
     makers = {v: e for e in plan.program.equations for v in e.outputs}
     is_float = lambda v: v.type.dtype == dtypes.float32
     found: dict[str, list[Var]] = {}
@@ -263,14 +280,15 @@ def _deciding(plan: QuantPlan) -> dict[str, list[Var]]:
         for v in rest:
             e = makers.get(v)
             before = [b for b in e.inputs if isinstance(b, Var)] if e is not None and not e.op.nested else []
-            decided = [b for b in before if is_float(b) and b not in seen]
-            if v.type.dtype == dtypes.bool_ and decided:
-                decided, before = [v], []
+            floats = [b for b in before if is_float(b)]
+            if e is not None and floats:
+                # Those next to one another in a list of the greatest change places.
+                own = [] if e.op in _ORDERING else [v]
+                values = floats if e.op in _FINDING or e.op in _ORDERING else []
+                found.setdefault(f"what decides result {i}", []).extend([*own, *values])
             rest += [b for b in before if b not in seen and not is_float(b)]
             seen.update(before)
-            if decided:
-                found.setdefault(f"what decides result {i}", []).extend(dict.fromkeys(decided))
-    return found
+    return {name: list(dict.fromkeys(each)) for name, each in found.items()}
 
 
 def parts(plan: QuantPlan, *results: Sequence[Array]) -> tuple[list[str], *tuple[list[Array], ...]]:
@@ -306,6 +324,8 @@ def _parts(makers: Mapping[Var, Equation], a: Atom, x: Array) -> list[Array]:
     return found
 
 
+_FINDING: Final[frozenset[Op]] = frozenset((argmax, argmin))
+_ORDERING: Final[frozenset[Op]] = frozenset((top_k,))
 # What arranges elements anew, undone.
 _BACK: Final[dict[Op, Callable[[Array, Equation], Array]]] = {
     reshape: lambda x, e: reshape(x, shape=e.inputs[0].type.shape),

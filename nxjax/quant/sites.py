@@ -22,6 +22,7 @@ from nxjax.quant.pointwise import (
     keeps_grid,
 )
 from nxjax.quant.view import WeightView
+from nxjax.quant.whole import wanted_whole
 from nxjax.trace import dtypes
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
@@ -44,7 +45,8 @@ def find_sites(plan: QuantPlan, view: WeightView) -> set[Equation]:
     """Write the sites of ``plan`` into it, with what is known of their ranges.
 
     Returns:
-        The equations that no grid has room for, by reason of a mask: the plan is to be made again without them.
+        The equations that no grid is right for, by reason of a mask or of whole numbers: the plan is to be made again
+        without them.
     """
     return _Sites(plan, view).find()
 
@@ -86,7 +88,7 @@ class _Sites:
             if e.op.name in EXTREMES or (_goes_on(e) and not self.plan.extreme.isdisjoint(e.outputs)):
                 self.plan.extreme.update(a for a in e.inputs if isinstance(a, Var))
         # Inputs are left alone: onto a grid without negative numbers, relu would be done before the chip has begun.
-        return masks.without_room()
+        return masks.without_room() | wanted_whole(self.plan, self.view)
 
     def _bounded(self, v: Var, readers: Sequence[FusedGroup | None]) -> None:
         """Mark ``v`` if all who read it make the same of every value beyond some bound."""

@@ -209,7 +209,7 @@ def test_what_is_chosen_is_not_what_is_masked(style: str):
     plan = quantized.plan(quantized.traced(W, ROW, ADDED))
     assert [e.op.name for e, _ in plan.left] == ["add"] * (style == "an argument")
     found = results.measured(f, quantized.policy, None, quantized.ranges, {}, [(W, ROW, ADDED)])
-    assert 25 < found.worst < 60 and found.places == ["what decides result 0"]
+    assert 15 < found.worst < 60 and found.places == ["what decides result 0"]
 
 
 def test_small_results_beside_far_ones_are_measured_alone():
