@@ -159,7 +159,7 @@ def plot_curves(record: dict[str, Any]) -> None:
         axes.set_title(name, fontsize=8)
         axes.set_xscale("log", base=10 if name not in ("threads", "start") else 2)
         axes.set_yscale("log")
-        axes.tick_params(labelsize=6)
+        axes.tick_params(which="both", labelsize=6)
         axes.grid(linewidth=0.3)
         axes.legend(fontsize=5, frameon=False)
         axes.spines[["top", "right"]].set_visible(False)
