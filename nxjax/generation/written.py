@@ -17,7 +17,7 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import InvalidFileError, ParameterError
-from nxjax.files import safe_io
+from nxjax.files import safe_folder, safe_io
 from nxjax.generation import gguf
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.families import Family, config_of, names_of
@@ -138,7 +138,9 @@ def _write_folder(
     pieces = partial(_pieces, named=named, config=whole, family=family)
     rows = [(n, x.shape) for n, x in pieces(_shaped(whole, named))]
     own = lambda folder: {f.name for f in folder.iterdir()} <= {CONFIG, WEIGHTS, *TOKENIZER}
-    with safe_io.replacing_folder(target, "save_pretrained", own, "nothing, or a folder with no other files") as made:
+    with safe_folder.replacing_folder(
+        target, "save_pretrained", own, "nothing, or a folder with no other files"
+    ) as made:
         for name, data in beside.items():
             safe_io.write(made / name, data)
         with safe_io.replacing(made / WEIGHTS) as file:

@@ -1,15 +1,17 @@
-"""Operators said in the form that Vela takes, where another form means the same: means, and functions by look-up.
+"""Operators said in the form that Vela takes, where another form means the same: means, functions by look-up, argmax.
 
 Vela reduces channels only where height or width is 1, and images one at a time. Rows of channels, which is what every
 layer norm reduces, are such images of one line. Works on TFLite operators between a graph and its file; each keeps the
-node that it says. Functions of 8 bits that Vela refuses are looked up where it takes look-ups (Ethos-U85).
+node that it says. Functions of 8 bits that Vela refuses are looked up where it takes look-ups (Ethos-U85). It refuses a
+whole file for an argmax or a hard_swish of other than 8 bits, where the host could compute it.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +19,7 @@ from nxjax.lower.npu.formats.tflite_build import TFLiteOperator, integers, look_
 from nxjax.lower.npu.graph import Tensor
 from nxjax.ops.fixed import functions
 from nxjax.trace import dtypes
+from nxjax.trace.dtypes import DType
 from nxjax.trace.types import Shape
 from nxjax.vendors.litert.table import Adapt, Table
 
@@ -32,6 +35,10 @@ def same_bits(table: Table) -> Adapt:
     def adapt(operations: Sequence[TFLiteOperator]) -> list[TFLiteOperator]:
         found: list[TFLiteOperator] = []
         for o in operations:
+            instead = _REFUSED.get(o.name)
+            if instead is not None and o.inputs[0] is not None and o.inputs[0].dtype.itemsize > 1:
+                found += instead(o, o.inputs[0])
+                continue
             make = _flat if o.name == "MEAN" else _looked_up if o.name in _FUNCTIONS else None
             other = make(o) if make is not None and not table.judge(o).ok else None
             found += other if other is not None and all(table.judge(part).ok for part in other) else [o]
@@ -98,3 +105,41 @@ def _looked_up(o: TFLiteOperator) -> list[TFLiteOperator] | None:
     emit = lambda name, ins, outs, **options: found.append(TFLiteOperator(name, ins, outs, options, o.node))
     look_up(emit, x, out, entries, half)
     return found
+
+
+def _step(o: TFLiteOperator, found: list[TFLiteOperator], name: str, dtype: DType, *inputs: Tensor) -> Tensor:
+    """One more operator of those that are made of ``o``, of its operand's shape; gives its result."""
+    y = Tensor(f"{o.outputs[0].name}/{len(found)}", inputs[-1].shape, dtype)
+    found.append(TFLiteOperator(name, list(inputs), [y], {}, o.node))
+    return y
+
+
+def _number(o: TFLiteOperator, value: float, dtype: DType) -> Tensor:
+    return Tensor(f"{o.outputs[0].name}/{value:g}", (), dtype, None, np.asarray(value, dtype))
+
+
+def _turned(o: TFLiteOperator, x: Tensor) -> list[TFLiteOperator]:
+    """An argmax as the argmin of -x, or of -1 - x, which no integer is too large for."""
+    found: list[TFLiteOperator] = []
+    if x.grid is not None:
+        x = _step(o, found, "DEQUANTIZE", dtypes.float32, x)
+    if x.dtype == dtypes.float32:
+        less = _step(o, found, "NEG", x.dtype, x)
+    else:
+        less = _step(o, found, "SUB", x.dtype, _number(o, -1, x.dtype), x)
+    return [*found, TFLiteOperator("ARG_MIN", [less, *o.inputs[1:]], o.outputs, o.options, o.node)]
+
+
+def _in_pieces(o: TFLiteOperator, x: Tensor) -> list[TFLiteOperator]:
+    """A hard_swish of floats as LiteRT's kernel computes it: (x * relu6(x + 3)) / 6."""
+    found: list[TFLiteOperator] = []
+    gate = _step(o, found, "RELU6", x.dtype, _step(o, found, "ADD", x.dtype, _number(o, 3, x.dtype), x))
+    product = _step(o, found, "MUL", x.dtype, x, gate)
+    return [*found, TFLiteOperator("DIV", [product, _number(o, 6, x.dtype)], o.outputs, {}, o.node)]
+
+
+# What makes Vela refuse a whole file where it has not 8 bits, and what it leaves to the host instead.
+_REFUSED: Final[dict[str, Callable[[TFLiteOperator, Tensor], list[TFLiteOperator]]]] = {
+    "ARG_MAX": _turned,
+    "HARD_SWISH": _in_pieces,
+}

@@ -18,7 +18,7 @@ from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label, Record, digests, label
 from nxjax.backends.extras import need
 from nxjax.errors import ExecutionError, InvalidFileError, ParameterError
-from nxjax.files import safe_io
+from nxjax.files import safe_folder, safe_io
 from nxjax.ops.base import NDArray
 
 EXTRA: Final = "genai"
@@ -58,7 +58,7 @@ def provider_options(provider: str, options: Mapping[str, str] | None) -> list[d
 def write_folder(path: str | os.PathLike[str], files: Mapping[str, bytes]) -> None:
     """A folder with these files, whole or not there; replaces one of ours, and refuses to replace anything else."""
     own = lambda folder: not any(folder.iterdir()) or (folder / CONFIG).exists()
-    with safe_io.replacing_folder(path, "genai", own, f"nothing, or a folder with {CONFIG}") as made:
+    with safe_folder.replacing_folder(path, "genai", own, f"nothing, or a folder with {CONFIG}") as made:
         for name, data in files.items():
             safe_io.write(made / name, data)
 

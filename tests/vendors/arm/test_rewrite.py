@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.backends import target_registry as registry
 from nxjax.lower.npu.formats.tflite_ops import operations
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -77,3 +78,24 @@ def test_functions_that_a_u85_lacks_are_looked_up(op):
     assert [p.device for p in build.placements] == ["npu"]
     stored = np.arange(-128, -96).astype(I8).reshape(1, 4, 8)
     assert (build.run([stored])[0] == interpret(graph, [stored])[0]).all()
+
+
+REFUSED = {
+    "argmax of floats": (np.float32, lambda x: x.argmax(-1)),
+    "argmax of integers": (np.int32, lambda x: x.argmax(-1)),
+    "hard_swish of floats": (np.float32, nx.nn.hard_swish),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_no_float_makes_vela_refuse_the_whole_file(name: str):
+    """The product before it is on the NPU."""
+    pytest.importorskip("ethosu.vela")
+    dtype, end = REFUSED[name]
+    rng = np.random.default_rng(0)
+    p, x = {"w": rng.normal(size=(16, 16)).astype(np.float32)}, rng.normal(size=(8, 16)).astype(np.float32)
+    only = lambda op, scope, types: "int8" if op == "dot_general" else None
+    quantized = nx.quantize(lambda p, x: end((9 * x @ p["w"]).astype(dtype)), only, calibrate=[(p, x)])
+    artifact = nx.compile(quantized, target="ethos-u85")(p, x)
+    assert [r.device for r in artifact.report.rows if r.op == "fully_connected"] == ["npu"]
+    assert artifact.deviation is not None and artifact.deviation.exact
