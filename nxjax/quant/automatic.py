@@ -114,8 +114,9 @@ def policy_for(
             "quantize: metric", got=described(metric), expected="a function of a function: f -> number"
         )
     lost = 0.0 if budget is None else None if isinstance(budget, bool) else _number(budget)
-    if lost is None or np.isnan(lost):
-        raise ParameterError("quantize: budget", got=budget, expected="a number: how much of the metric may be lost")
+    if lost is None or not np.isfinite(lost):
+        expected = "a finite number: how much of the metric may be lost, or without one the decibels to reach"
+        raise ParameterError("quantize: budget", got=budget, expected=expected)
     held = [arguments(batch) for batch in data[1::HELD]] if len(data) >= HELD else []
     used = [batch for i, batch in enumerate(data) if not held or i % HELD != 1]
     base = Layered(preset("int8"), {})

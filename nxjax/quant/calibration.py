@@ -315,8 +315,8 @@ def given(fun: Callable[..., Any], data: Any, name: str) -> Iterator[tuple[Any, 
 
 
 def iterable(data: Any, name: str = "quantize", argument: str = "calibrate") -> Iterable[Any]:
-    """``data``, refused if it cannot be iterated."""
-    if not isinstance(data, Iterable):
+    """``data``, refused if it cannot be iterated, or is a tree or a text instead of a list of such."""
+    if not isinstance(data, Iterable) or isinstance(data, (Mapping, str, bytes)):
         raise ParameterError(
             f"{name}: {argument}",
             got=type(data).__name__,

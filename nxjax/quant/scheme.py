@@ -140,7 +140,8 @@ def preset(name: str) -> Scheme:
         fix = f"did you mean {near!r}?" if near else "quantize(f, policy): a preset, a Scheme, or a function of the op"
         if name.lower() in ("fp16", "float16", "bf16", "bfloat16", "half"):
             fix = "floats need no calibration: cast the parameters and inputs with x.astype(...)"
-        raise ParameterError("quantize: no such preset", got=repr(name), expected=", ".join(PRESETS), fix=fix) from None
+        known = f'{", ".join(PRESETS)}; quantize has "auto", too'
+        raise ParameterError("quantize: no such preset", got=repr(name), expected=known, fix=fix) from None
 
 
 def as_policy(policy: Any) -> Policy:

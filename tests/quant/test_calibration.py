@@ -340,3 +340,9 @@ def test_branches_never_taken_are_in_no_ranking():
         q = nx.quant.mixed_precision(g, [(P, abs(X))], budget=1.0, observer="minmax")
     assert list(q.policy.exceptions) == ["cond_0/1/dot_general_0", "cond_0/0"]
     np.testing.assert_allclose(q(P, -abs(X)), g(P, -abs(X)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("data", [{"x": X}, "data", 3])
+def test_a_tree_or_a_text_is_no_list_of_batches(data: Any):
+    with pytest.raises(ParameterError, match="iterable of argument tuples"):
+        nx.quantize(lambda x: jnp.tanh(x), "int8", calibrate=data)
