@@ -13,7 +13,9 @@ from typing import Any, Final, final
 from nxjax.ops.argreduce import argmax
 from nxjax.ops.arithmetic import add, div, mul, neg, sub
 from nxjax.ops.base import DataMovement
+from nxjax.ops.compare import eq, ge, gt, le, lt, ne
 from nxjax.ops.indexing import gather
+from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import concatenate, dynamic_update_slice, pad
@@ -180,8 +182,8 @@ class Masks:
         rows: list[MaskedRow] = []
         for e in self.view.users.get(v, ()):
             group = self.group_of.get(e)
-            if group is None and not made:
-                # Float reads float.
+            if group is None and (not made or self._asks(e)):
+                # Float reads float; and on a grid nothing is a mask any more.
                 continue
             row = self._read(v, e, group)
             if row is None:
@@ -192,6 +194,11 @@ class Masks:
             axis = axes.pop() if len(axes) == 1 else None
             highest = max((row.highest for row in rows if row.highest is not None), default=None)
             self.plan.masked[v] = MaskedRow(max(row.margin for row in rows), axis, highest)
+
+    def _asks(self, e: Equation) -> bool:
+        """Whether ``e`` asks which elements are masks: what is infinite, or equal to one."""
+        numbers = [x for a in e.inputs if (x := self.view.number(a)) is not None]
+        return e.op in _FINITE or (e.op in _EQUAL and any(x <= LOW or x >= HIGH for x in numbers))
 
     def _read(self, v: Var, e: Equation, group: FusedGroup | None) -> MaskedRow | None:
         """How ``e`` reads ``v``, if a mask is no value to it."""
@@ -263,6 +270,8 @@ def layers_without_room(plan: QuantPlan, beside: Container[str], alone: Containe
 
 
 _EVERYWHERE: Final = (-math.inf, math.inf)
+_EQUAL: Final[frozenset[Op]] = frozenset((eq, ge, gt, le, lt, ne))
+_FINITE: Final[frozenset[Op]] = frozenset((is_finite,))
 _ADDING: Final[frozenset[Op]] = frozenset((add,))
 _SHIFTING: Final[frozenset[Op]] = frozenset((add, sub))
 _DIFFERENCES: Final[frozenset[Op]] = frozenset((sub,))

@@ -279,6 +279,18 @@ def test_a_value_at_the_threshold_is_no_error_of_a_mask(mask: float):
     assert results.sqnr(*(float(v) for v in lost[1:])) < 10
 
 
+def test_who_asks_for_masks_reads_no_value():
+    """PyTorch's softmax of masked scores, which gives 0 where all of a row is masked."""
+
+    def f(p, x):
+        y = jnp.where(HERE, x @ p["w"], -jnp.inf)
+        return jnp.where((y == -jnp.inf).all(-1, keepdims=True), 0.0, nn.softmax(y))
+
+    quantized = nx.quantize(f, "int8", calibrate=[(W, ROW)])
+    assert not quantized.plan(quantized.traced(W, ROW)).left
+    assert abs(np.asarray(f(W, ROW)) - np.asarray(quantized(W, ROW))).max() < 0.1
+
+
 def test_scaled_masks_have_room():
     f = lambda p, x: nn.softmax(jnp.where(HERE, x @ p["w"], -1e9) / 0.7)
     quantized = nx.quantize(f, "int8", calibrate=[(W, ROW)])

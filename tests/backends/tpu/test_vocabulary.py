@@ -67,7 +67,7 @@ FAMILIES = {
     "composite_activation": [(lambda x: (nx.nn.relu(x), nx.nn.gelu(x), nx.nn.silu(x), nx.nn.sigmoid(x)), X)],
     "composite_attention": [
         (lambda q: nx.nn.dot_product_attention(q, q, q), np.ones((1, 8, 2, 4), np.float32)),
-        (lambda q: cached_attention(q[:, :2], q, q, np.array([3], np.int32), scale=0.5, window=0, cap=None),
+        (lambda q: cached_attention(q[:, :2], q, q, jnp.array([3], np.int32), scale=0.5, window=0, cap=None),
          np.ones((1, 8, 2, 4), np.float32)),
     ],
     "composite_norm": [(lambda x: nx.nn.standardize(x), X)],
