@@ -411,7 +411,8 @@ def _masking(
     spans: dict[str, Range],
 ) -> set[str]:
     """The layers that compute with masks as values: far numbers, and others too small for a grid that holds both."""
-    plan = PlannedCall(fun, data[0], {}, params).plan(policy, "quantize", True)
+    call = PlannedCall(fun, data[0], {}, params)
+    plan = call.plan(policy, "quantize", True)
     gaps = _compiled(fun, policy, params, Gaps(spans, masks.shares(plan, far)), {}, {}, {}, set(), set())
     seen = [gaps(*args) for args in data]
     beside, alone = set[str](), set[str]()
@@ -420,7 +421,9 @@ def _masking(
         # Masks lie on one side of all others.
         if not between and low != high:
             (beside if small else alone if zero else set[str]()).add(site)
-    return masks.layers_without_room(plan, beside, alone)
+    found = masks.layers_without_room(plan, beside, alone)
+    # Where nothing else is quantized, the user's policy has it so.
+    return found if found and call.plan(without(policy, found), "quantize", True).holds_integers() else set()
 
 
 def _is_far(span: Range) -> bool:

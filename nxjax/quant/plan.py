@@ -92,6 +92,11 @@ class QuantPlan:
         """Those of them that compute on integers."""
         return [g for g in self.groups() if g.scheme.integer]
 
+    def holds_integers(self) -> bool:
+        """Whether anything computes on integers; in inner plans too."""
+        inner = [p for step in self.steps if isinstance(step, Inner) for p in step.plans]
+        return bool(self.integer()) or any(p.holds_integers() for p in inner)
+
     def all_sites(self) -> list[str]:
         """Names of this plan's sites and those of its inner plans."""
         names = list(self.sites.values())
