@@ -42,6 +42,9 @@ class ChipTokens:
         margin: how far the two best logits are apart on the CPU at the first token that differs.
         differs: the first op whose result leaves the reference there; empty where all tokens are equal, or none does.
         why: what was said where nothing ran.
+
+    >>> ChipTokens("apple-ane", "emitted", why="nothing here runs it").equal
+    0
     """
 
     target: str
@@ -56,7 +59,12 @@ class ChipTokens:
 
 @final
 class TokenMatrix(tuple[ChipTokens, ...]):
-    """A row for each target. Prints as a table."""
+    """A row for each target. Prints as a table.
+
+    >>> print(TokenMatrix([ChipTokens("tflite", "host", "LiteRT", (3, 5), 2)]))
+    target  label  runs on  tokens  equal   first that differs
+    tflite  host   LiteRT   3 5     2 of 2
+    """
 
     __slots__ = ()
 

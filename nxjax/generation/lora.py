@@ -72,6 +72,13 @@ class AdaptedMatrix(Shown):
     Attributes:
         base: an array or a `QArray`, [inputs, outputs].
         adapter: what is added.
+
+    >>> from nxjax.generation import DecoderConfig, init, lora_apply, lora_init
+    >>> config = DecoderConfig(vocabulary=9, width=8, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
+    >>> params = init(nx.random.key(0), config)
+    >>> adapted = lora_apply(params, lora_init(nx.random.key(1), params, rank=2))
+    >>> type(adapted["layers"][0]["mlp"]["down"]).__name__, adapted["layers"][0]["mlp"]["down"].shape
+    ('AdaptedMatrix', (8, 8))
     """
 
     def __init__(self, base: Any, adapter: Adapter) -> None:
