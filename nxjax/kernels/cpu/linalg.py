@@ -10,6 +10,7 @@ forward substitution: a transposed or an upper system is a lower one with other 
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
@@ -89,6 +90,23 @@ class Batched(Kernel):
             f.store(x, f.at(target, place, size))
 
         self.each(f, valid, *shape, body)
+
+
+class Alike(Kernel):
+    """A kernel that computes what another one does in another order."""
+
+    @abstractmethod
+    def alike(self) -> Kernel:
+        """The other one."""
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        return self.alike().meaning(*xs)
+
+    def touches(self) -> Touches:
+        return self.alike().touches()
+
+    def cost(self) -> KernelCost:
+        return self.alike().cost()
 
 
 @final

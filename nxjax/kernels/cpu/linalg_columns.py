@@ -14,7 +14,7 @@ import numpy as np
 from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, NDArray, Solve
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Alike, DType, NDArray, Solve
 
 WIDTH = 4  # vectors of columns that are worked on together
 
@@ -98,7 +98,7 @@ class SolveColumns(Kernel):
 
 
 @final
-class SolveVector(Kernel):
+class SolveVector(Alike):
     """As `Solve` with one right-hand side, for large matrices: each is read in the order in which it stands.
 
     Rows are multiplied with what of the solution is known; of a matrix that stands transposed, columns are taken from
@@ -119,18 +119,9 @@ class SolveVector(Kernel):
         flags = f"{self.transposed:d}{self.upper:d}{self.unit:d}"
         return f"triangular_vector({self.dtype.name},{self.count},{self.n},{flags})"
 
-    def _alike(self) -> Solve:
+    def alike(self) -> Solve:
         flags = {"transposed": self.transposed, "upper": self.upper, "unit": self.unit, "turned": False}
         return Solve(self.dtype, self.count, self.n, 1, **flags)
-
-    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        return self._alike().meaning(*xs)
-
-    def touches(self) -> Touches:
-        return self._alike().touches()
-
-    def cost(self) -> KernelCost:
-        return self._alike().cost()
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, pointer
+from nxjax.kernels.cpu.base import pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Cholesky, DType, NDArray
+from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Alike, Cholesky, DType
 from nxjax.kernels.cpu.move import transposed
 
 MOST = 8  # rows that are worked on together
@@ -23,7 +23,7 @@ SMALL = 24  # rows from which one matrix at a time is quicker, however many ther
 
 
 @final
-class CholeskyPanels(Kernel):
+class CholeskyPanels(Alike):
     """As `linalg.Cholesky`."""
 
     grain = 1
@@ -41,16 +41,7 @@ class CholeskyPanels(Kernel):
     def key(self) -> str:
         return f"cholesky_panels({self.dtype.name},{self.count},{self.n})"
 
-    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
-        return self._alike().meaning(*xs)
-
-    def touches(self) -> Touches:
-        return self._alike().touches()
-
-    def cost(self) -> KernelCost:
-        return self._alike().cost()
-
-    def _alike(self) -> Cholesky:
+    def alike(self) -> Cholesky:
         return Cholesky(self.dtype, self.count, self.n)
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
