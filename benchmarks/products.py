@@ -42,6 +42,29 @@ def product(name: str, left: Shape, right: Shape, f: Callable[..., Any] | None =
     return Row(name, works, flops=flops)
 
 
+def in_passes(size: int, precision: str, torchs: str) -> Row:
+    """A square product of float32 in passes of bfloat16, beside PyTorch's fastest of float32 and our own float32."""
+
+    def works() -> tuple[Work, dict[str, Work]]:
+        x, y = np.random.default_rng(0).standard_normal((2, size, size), np.float32)
+        peers = {"our float32": ours(lambda a, b: a @ b, x, y)}
+        torch = package("torch")
+        if torch is not None:
+            torch.set_num_threads(THREADS)
+            given = [torch.from_numpy(v) for v in (x, y)]
+
+            def product() -> Any:
+                torch.set_float32_matmul_precision(torchs)
+                z = given[0] @ given[1]
+                torch.set_float32_matmul_precision("highest")
+                return z
+
+            peers[f"torch, {torchs}"] = product
+        return ours(lambda a, b: nx.lax.dot(a, b, precision=precision), x, y), peers
+
+    return Row(f"matmul {size} float32, {precision}", works, flops=2.0 * size**3)
+
+
 def attention() -> Row:
     """Two sequences of 1,024, 8 heads of width 64."""
 
@@ -161,6 +184,8 @@ def exactness() -> Iterator[Figure]:
 def rows() -> Iterator[Row]:
     for n in (64, 256, 1024, 2048):
         yield product(f"matmul {n}", (n, n), (n, n))
+    yield in_passes(1024, "bfloat16", "medium")
+    yield in_passes(1024, "bfloat16_3x", "high")
     yield product("matrix times vector 4096", (4096, 4096), (4096,))
     yield product("vector times matrix 4096", (4096,), (4096, 4096))
     yield product("64 x matmul 128", (64, 128, 128), (64, 128, 128))

@@ -13,7 +13,7 @@ from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy import host_functions
 from nxjax.numpy.promotion import as_operand, convert, promote_inexact
 from nxjax.ops import resize as ops
-from nxjax.ops.dot import Precision, PrecisionLike
+from nxjax.ops.precision import Precision, PrecisionLike
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array
 

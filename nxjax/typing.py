@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING, Any, Protocol
 
 from nxjax.ops.dimension_numbers import ConvNumbersLike, ModeLike
-from nxjax.ops.dot import DotNumbersLike, PrecisionLike
+from nxjax.ops.dot import DotNumbersLike
+from nxjax.ops.precision import PrecisionLike
 from nxjax.trace.annotations import AccuracyLike, ArrayLike, DeviceLike, DTypeLike, PyTree, Shape, ShardingLike
 from nxjax.trace.core import Array
 

@@ -141,7 +141,8 @@ class Config(Declared):
         numpy_dtype_promotion: ``strict``: operands of different dtypes are errors.
         numpy_rank_promotion: ``warn`` or ``raise`` if operands of different ranks are broadcast.
         no_tracing, no_execution: tracing, or running anything, is an error.
-        default_matmul_precision, enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
+        default_matmul_precision: ``precision`` of products and convolutions that are given none, such as ``bfloat16``.
+        enable_custom_prng, legacy_prng_key: kept for JAX programs, without effect.
         mode: the active ones of these, for calls; None: none. Computed from the others.
 
     These belong to the process, so `using` changes them for all threads:

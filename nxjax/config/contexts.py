@@ -62,7 +62,7 @@ _DOCS = {
     "enable_checks": "Inside, every program is checked after it is traced and after every pass.",
     "log_compiles": "Inside, `jit` logs what it traces and compiles, and how long that took (logger ``nxjax``).",
     "explain_cache_misses": "Inside, `jit` logs why it traces a function again: what `nx.explain_retrace` says.",
-    "default_matmul_precision": "Accepted for JAX programs, without effect. Use ``precision=`` of products.",
+    "default_matmul_precision": "The ``precision`` of products that are given none: see `docs/cpu.md`.",
     "numpy_dtype_promotion": 'Inside ``"strict"``, operands of different dtypes are errors; ``"standard"``.',
     "numpy_rank_promotion": '``"raise"`` or ``"warn"`` if operands of different ranks are broadcast, or ``"allow"``.',
     "no_tracing": "Inside, tracing a function is an error: called functions must have been traced before.",

@@ -55,7 +55,10 @@ JAX: Final[dict[str, tuple[Any, tuple[Any, ...] | None]]] = {
     "numpy_rank_promotion": ("allow", ("allow", "warn", "raise")),
     "default_matmul_precision": (
         None,
-        (None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "fastest"),
+        (
+            *(None, "default", "high", "highest", "bfloat16", "bfloat16_3x", "tensorfloat32", "float32", "fastest"),
+            *(f"BF16_BF16_F32{passes}" for passes in ("", "_X3", "_X6", "_X9")),
+        ),
     ),
 }
 # What of these, and of the others, calls have to know of.

@@ -41,7 +41,7 @@ _FILES = {
         """,
     "windows": "reduce_window reduce_window_shape_tuple",
     "products": """
-        AccuracyMode DotAlgorithm DotAlgorithmPreset RaggedDotDimensionNumbers Tolerance ragged_dot_general
+        AccuracyMode DotAlgorithm RaggedDotDimensionNumbers Tolerance ragged_dot_general
         scaled_dot
         """,
     "generators": "RandomAlgorithm rng_bit_generator rng_uniform",
@@ -50,7 +50,8 @@ _FILES = {
     "nxjax.ops.dimension_numbers": """
         ConvDimensionNumbers GatherDimensionNumbers GatherScatterMode ScatterDimensionNumbers conv_dimension_numbers
         """,
-    "nxjax.ops.dot": "DotDimensionNumbers Precision",
+    "nxjax.ops.dot": "DotDimensionNumbers",
+    "nxjax.ops.precision": "DotAlgorithmPreset Precision",
     "nxjax.ops.fft": "FftType",
     "nxjax.transforms.collectives": """
         all_gather all_to_all axis_index axis_size pargmax pargmin pbroadcast pcast pmax pmean pmin ppermute

@@ -44,7 +44,6 @@ from nxjax.lax.generators import rng_bit_generator as rng_bit_generator
 from nxjax.lax.generators import rng_uniform as rng_uniform
 from nxjax.lax.products import AccuracyMode as AccuracyMode
 from nxjax.lax.products import DotAlgorithm as DotAlgorithm
-from nxjax.lax.products import DotAlgorithmPreset as DotAlgorithmPreset
 from nxjax.lax.products import RaggedDotDimensionNumbers as RaggedDotDimensionNumbers
 from nxjax.lax.products import Tolerance as Tolerance
 from nxjax.lax.products import ragged_dot_general as ragged_dot_general
@@ -108,8 +107,9 @@ from nxjax.ops.dimension_numbers import GatherScatterMode as GatherScatterMode
 from nxjax.ops.dimension_numbers import ScatterDimensionNumbers as ScatterDimensionNumbers
 from nxjax.ops.dimension_numbers import conv_dimension_numbers as conv_dimension_numbers
 from nxjax.ops.dot import DotDimensionNumbers as DotDimensionNumbers
-from nxjax.ops.dot import Precision as Precision
 from nxjax.ops.fft import FftType as FftType
+from nxjax.ops.precision import DotAlgorithmPreset as DotAlgorithmPreset
+from nxjax.ops.precision import Precision as Precision
 from nxjax.transforms.collectives import all_gather as all_gather
 from nxjax.transforms.collectives import all_to_all as all_to_all
 from nxjax.transforms.collectives import axis_index as axis_index

@@ -13,8 +13,9 @@ from nxjax.ops import dot as dot_ops
 from nxjax.ops import fft as fft_ops
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import require
-from nxjax.ops.dot import DotNumbersLike, PrecisionLike, canonical_precision
+from nxjax.ops.dot import DotNumbersLike
 from nxjax.ops.fft import FftType
+from nxjax.ops.precision import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
@@ -56,7 +57,7 @@ def dot_general(
     Args:
         lhs, rhs: arrays; of two dtypes, the wider one counts.
         dimension_numbers: ``((lhs_contracting, rhs_contracting), (lhs_batch, rhs_batch))``.
-        precision: None, a `Precision`, its name, or a pair of them.
+        precision: None, a `Precision`, its name, or a pair of them; or a `DotAlgorithmPreset`.
         preferred_element_type: dtype of accumulator and result.
 
     Returns:

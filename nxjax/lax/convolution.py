@@ -15,7 +15,8 @@ from nxjax.ops import conv as conv_ops
 from nxjax.ops.base import require
 from nxjax.ops.conv import dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers, ConvNumbersLike, conv_dimension_numbers
-from nxjax.ops.dot import PrecisionLike, canonical_precision, dot_general
+from nxjax.ops.dot import dot_general
+from nxjax.ops.precision import PrecisionLike, canonical_precision
 from nxjax.ops.shape import rev, transpose
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
@@ -329,7 +330,7 @@ def conv_general_dilated_patches(
         rhs_dilation,
         numbers,
         feature_group_count=channels,
-        precision=pair and (pair[0], "default"),
+        precision=(pair[0], "default") if isinstance(pair, tuple) else "highest",
         preferred_element_type=preferred_element_type,
     )
 
@@ -362,8 +363,9 @@ def conv_general_dilated_local(
     """
     x, y = as_value(lhs, "conv_general_dilated_local"), as_value(rhs, "conv_general_dilated_local")
     pair = canonical_precision(precision)
+    exact = pair[0] if isinstance(pair, tuple) else "highest"
     patches = conv_general_dilated_patches(
-        x, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, pair and pair[0]
+        x, filter_shape, window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers, exact
     )
     _, rhs_spec, out_spec = conv_dimension_numbers(x.shape, (1, 1, *filter_shape), dimension_numbers)
     both = sorted(zip(out_spec[2:], rhs_spec[2:], strict=True))

@@ -13,7 +13,8 @@ from nxjax import numpy as np
 from nxjax.errors import AxisError, DtypeError, ParameterError, ShapeError, Shown
 from nxjax.lax.algebra import dot_general
 from nxjax.numpy.documented import example
-from nxjax.ops.dot import DotNumbersLike, PrecisionLike
+from nxjax.ops.dot import DotNumbersLike
+from nxjax.ops.precision import PrecisionLike
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import as_value
@@ -51,9 +52,11 @@ class Tolerance(Shown):
 
 
 class DotAlgorithm(NamedTuple):
-    """How a product is to be computed, as ``precision`` of `dot_general`: a wish, as every ``precision`` is.
+    """How a product is to be computed, as ``precision`` of `dot_general`.
 
-    Products here are computed in the precision of their operands at least, and accumulated in float32 at least.
+    With bfloat16 operands and a float32 accumulator, it is a sum of 1, 3, 6 or 9 products of bfloat16, as
+    `DotAlgorithmPreset` says. All others are met by products in the precision of their operands, accumulated in
+    float32 at least.
 
     >>> a = DotAlgorithm("float32", "float32", "float32")
     >>> float(nx.lax.dot(nx.ones(2), nx.ones(2), precision=a))
@@ -67,62 +70,6 @@ class DotAlgorithm(NamedTuple):
     rhs_component_count: int = 1
     num_primitive_operations: int = 1
     allow_imprecise_accumulation: bool = False
-
-
-class DotAlgorithmPreset(enum.Enum):
-    """`DotAlgorithm`s by name: ``LHS_RHS_ACCUMULATOR``.
-
-    >>> str(DotAlgorithmPreset.BF16_BF16_F32), DotAlgorithmPreset.BF16_BF16_F32.accumulation_type.name
-    ('BF16_BF16_F32', 'float32')
-    """
-
-    DEFAULT = enum.auto()
-    ANY_F8_ANY_F8_F32 = enum.auto()
-    ANY_F8_ANY_F8_F32_FAST_ACCUM = enum.auto()
-    ANY_F8_ANY_F8_ANY = enum.auto()
-    ANY_F8_ANY_F8_ANY_FAST_ACCUM = enum.auto()
-    F16_F16_F16 = enum.auto()
-    F16_F16_F32 = enum.auto()
-    BF16_BF16_BF16 = enum.auto()
-    BF16_BF16_F32 = enum.auto()
-    BF16_BF16_F32_X3 = enum.auto()
-    BF16_BF16_F32_X6 = enum.auto()
-    BF16_BF16_F32_X9 = enum.auto()
-    TF32_TF32_F32 = enum.auto()
-    TF32_TF32_F32_X3 = enum.auto()
-    F32_F32_F32 = enum.auto()
-    F64_F64_F64 = enum.auto()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}.{self.name}"
-
-    def __str__(self) -> str:
-        return self.name
-
-    @property
-    def supported_lhs_types(self) -> tuple[dtypes.DType, ...] | None:
-        """The dtypes of operands that it is for; None is any."""
-        if self.name == "DEFAULT" or self.name.startswith("ANY"):
-            return None
-        if self.name in ("BF16_BF16_BF16", "BF16_BF16_F32"):
-            return (dtypes.bfloat16, dtypes.float32)
-        # With X3, X6 and X9, float32 operands are split.
-        return (dtypes.float32 if "_X" in self.name else _NAMED.get(self.name.partition("_")[0], dtypes.float32),)
-
-    @property
-    def supported_rhs_types(self) -> tuple[dtypes.DType, ...] | None:
-        """As `supported_lhs_types`."""
-        return self.supported_lhs_types
-
-    @property
-    def accumulation_type(self) -> dtypes.DType | None:
-        """The dtype that products are added up in; None is that of the result."""
-        if self.name == "DEFAULT" or self.name.startswith("ANY_F8_ANY_F8_ANY"):
-            return None
-        return dtypes.float32 if self.name.startswith("ANY") else _NAMED.get(self.name.split("_")[2], dtypes.float32)
-
-
-_NAMED = {"F16": dtypes.float16, "BF16": dtypes.bfloat16, "F64": dtypes.float64}
 
 
 class RaggedDotDimensionNumbers(Shown):

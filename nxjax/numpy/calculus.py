@@ -22,7 +22,7 @@ from nxjax.numpy.shapes import broadcast_to, moveaxis
 from nxjax.numpy.sorting import argsort, searchsorted
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
-from nxjax.ops.dot import PrecisionLike, canonical_precision
+from nxjax.ops.precision import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike
 from nxjax.trace.array import copied, wrap

@@ -20,7 +20,7 @@ from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, 
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.dot import PrecisionLike, canonical_precision
+from nxjax.ops.precision import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array
@@ -104,7 +104,8 @@ def dot(
     Args:
         a: array; a scalar multiplies.
         b: array; both promote to one numeric dtype.
-        precision: None, ``"default"``, ``"high"``, ``"highest"``, or a pair of them.
+        precision: None, ``"default"``, ``"high"``, ``"highest"``, or a pair of them. ``"bfloat16"``,
+            ``"bfloat16_3x"`` or a `lax.DotAlgorithmPreset`: float32 products are made of bfloat16 ones.
         preferred_element_type: dtype of sums and result.
         out_sharding: has no effect here.
     """

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from nxjax.config import current_settings
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP, LARGE, DeviceArray
 from nxjax.trace.core import EVAL, current_trace
@@ -149,6 +150,8 @@ def product(a: Any, b: Any) -> Any:
     if ta.dtype is not tb.dtype or ta.dtype not in WIDE:
         return None
     if not 1 <= len(ta.shape) <= 2 or not 1 <= len(tb.shape) <= 2 or ta.shape[-1] >= 2 * DEEP:
+        return None
+    if current_settings().default_matmul_precision is not None:
         return None
     try:
         y = _no_warnings.run(np.matmul, a.numpy(), b.numpy())

@@ -11,7 +11,7 @@ from nxjax.numpy.contractions import cross as _cross
 from nxjax.numpy.documented import example
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.promotion import as_operand
-from nxjax.ops.dot import PrecisionLike
+from nxjax.ops.precision import PrecisionLike
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.core import Array
 

@@ -519,8 +519,10 @@ def infer_by_expand(op: Op, types: Sequence[ArrayType], params: Mapping[str, Any
     return out if op.multi else out[0]
 
 
-def eval_by_expand(op: Op, xs: Sequence[NDArray], params: dict[str, Any]) -> Any:
-    """The meaning of ``op`` as NumPy runs its expansion."""
+def eval_by_expand(
+    op: Op, xs: Sequence[NDArray], params: dict[str, Any], expand: Callable[..., Any] | None = None
+) -> Any:
+    """The meaning of ``op`` as NumPy runs its expansion, or ``expand``."""
     with use(EVAL):
-        y: Any = op.expand(*(wrap(x) for x in xs), **params)
+        y: Any = (op.expand if expand is None else expand)(*(wrap(x) for x in xs), **params)
     return tuple(v.numpy() for v in y) if op.multi else y.numpy()

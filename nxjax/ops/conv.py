@@ -9,18 +9,19 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
 from nxjax.errors import ShapeError
 from nxjax.ops.arithmetic import add, sub
-from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, move_batch, require, zeros
+from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, eval_by_expand, move_batch, require, zeros
 from nxjax.ops.complex import complex as complex_
 from nxjax.ops.complex import imag, real
 from nxjax.ops.convert import cast
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers, Spec
-from nxjax.ops.dot import PrecisionPair, accumulation_dtype, align_dtypes, precision_text, product_type, to_result_dtype
+from nxjax.ops.dot import accumulation_dtype, align_dtypes, product_type, to_result_dtype
+from nxjax.ops.precision import PrecisionPair, in_passes, passes, precision_text
 from nxjax.ops.shape import reshape, rev, transpose
 from nxjax.ops.slicing import pad
 from nxjax.trace import dtypes
@@ -166,6 +167,8 @@ class ConvGeneralDilated(Contraction):
 
     def eval(self, lhs: NDArray, rhs: NDArray, /, **params: Any) -> NDArray:
         p = ConvParams(**params)
+        if in_passes(p.precision, lhs, rhs):
+            return eval_by_expand(self, (lhs, rhs), params, CONV_PASSES)
         lhs_spec, rhs_spec, out_spec = p.dimension_numbers
         out_dtype = p.preferred_element_type or lhs.dtype
         kernel = rhs.transpose(rhs_spec)
@@ -493,3 +496,5 @@ def _spec_text(spec: Spec, names: str) -> str:
 
 
 conv_general_dilated = ConvGeneralDilated()
+# The convolutions that an algorithm asks for.
+CONV_PASSES: Final = passes(conv_general_dilated)

@@ -1,28 +1,35 @@
 """The general dot product: what matmul, einsum, tensordot and dense layers are made of.
 
-Knows dimension numbers, not layouts or devices. `Precision` lives here because products are what it qualifies.
+Knows dimension numbers, not layouts or devices.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
-from enum import Enum
 from functools import lru_cache
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 
 from nxjax.errors import DtypeError, ParameterError, ShapeError
-from nxjax.ops.base import Contraction, NDArray, Tangent, all_weak, check_counted_axes, check_dtype, equal_dtypes
+from nxjax.ops.base import (
+    Contraction,
+    NDArray,
+    Tangent,
+    all_weak,
+    check_counted_axes,
+    check_dtype,
+    equal_dtypes,
+    eval_by_expand,
+)
 from nxjax.ops.convert import cast
+from nxjax.ops.precision import PrecisionPair, flipped, in_passes, passes, precision_text
 from nxjax.ops.shape import transpose
 from nxjax.trace import dtypes
 from nxjax.trace.array import DEEP
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.dtypes import DType
-from nxjax.trace.text import param_class
 from nxjax.trace.types import ArrayType, Shape
 
 Axes = tuple[int, ...]
@@ -30,79 +37,8 @@ Axes = tuple[int, ...]
 DotDimensionNumbers = tuple[tuple[Axes, Axes], tuple[Axes, Axes]]
 
 
-@final
-@param_class
-class Precision(Enum):
-    """How exactly a device that multiplies in short floats has to work; CPUs always compute in full precision.
-
-    >>> x = jnp.array([1.0, 2.0])
-    >>> lax.Precision("tensorfloat32")
-    <Precision.HIGH: 1>
-    >>> lax.dot(x, x, precision=lax.Precision.HIGHEST)
-    Array(5., dtype=float32)
-    """
-
-    DEFAULT = 0
-    HIGH = 1
-    HIGHEST = 2
-
-    @classmethod
-    def _missing_(cls, value: object) -> Precision | None:
-        if isinstance(value, str):
-            return _PRECISIONS.get(value.lower())
-        # A pair may leave one out; other packages' members go by their names.
-        return cls.DEFAULT if value is None else cls.__members__.get(getattr(value, "name", ""))
-
-
-_PRECISIONS: Final = {
-    "default": Precision.DEFAULT,
-    "fastest": Precision.DEFAULT,
-    "bfloat16": Precision.DEFAULT,
-    "high": Precision.HIGH,
-    "bfloat16_3x": Precision.HIGH,
-    "tensorfloat32": Precision.HIGH,
-    "highest": Precision.HIGHEST,
-    "float32": Precision.HIGHEST,
-}
-PrecisionPair = tuple[Precision, Precision] | None
-# What users give as ``precision=``: a member, its name, a `lax.DotAlgorithmPreset`, or one for each operand.
-PrecisionLike: TypeAlias = str | Enum | Sequence[object] | None
 # ((contracted of the first, of the second), (batch of the first, of the second)).
 DotNumbersLike: TypeAlias = Sequence[Sequence[Sequence[int]]]
-
-
-def _is_algorithm(precision: Any) -> bool:
-    return (
-        isinstance(precision, str)
-        and re.fullmatch(r"(ANY_F8|B?F16|TF32|F32|F64)_.*_(B?F16|F32|F64|ANY)(_.*)?", precision) is not None
-    )
-
-
-def canonical_precision(precision: Any) -> PrecisionPair:
-    """What users give as ``precision=`` (None, a member, its name, or a pair of them) as ops take it.
-
-    >>> canonical_precision("highest") == (Precision.HIGHEST, Precision.HIGHEST)
-    True
-    """
-    # An algorithm, or the name of one (`lax.DotAlgorithmPreset`), is met by full precision.
-    if precision is None or hasattr(precision, "accumulation_type") or _is_algorithm(precision):
-        return None
-    pair: Any = precision if isinstance(precision, (tuple, list)) else (precision, precision)
-    try:
-        first, second = map(Precision, pair)
-    except (ValueError, TypeError):
-        raise ParameterError(
-            "precision: not understood",
-            got=repr(precision),
-            expected=f"None, a Precision, one of {', '.join(_PRECISIONS)}, or a pair of them",
-        ) from None
-    return first, second
-
-
-def precision_text(precision: PrecisionPair) -> str:
-    """The ``precision_config`` attribute of StableHLO's products."""
-    pair = precision or (Precision.DEFAULT, Precision.DEFAULT)
-    return f"precision_config = [{', '.join(f'#stablehlo<precision {p.name}>' for p in pair)}]"
 
 
 def product_type(op: Any, x: ArrayType, y: ArrayType, preferred: DType | None) -> DType:
@@ -211,9 +147,12 @@ class DotGeneral(Contraction):
         /,
         *,
         dimension_numbers: DotDimensionNumbers,
+        precision: PrecisionPair = None,
         preferred_element_type: DType | None = None,
-        **_: Any,
     ) -> NDArray:
+        if in_passes(precision, x, y):
+            kinds = {"precision": precision, "preferred_element_type": preferred_element_type}
+            return eval_by_expand(self, (x, y), {"dimension_numbers": dimension_numbers, **kinds}, DOT_PASSES)
         (xc, yc), (xb, yb) = dimension_numbers
         out = preferred_element_type or x.dtype
         if x.ndim == y.ndim == 2 and not xb and len(xc) == 1:
@@ -243,8 +182,7 @@ class DotGeneral(Contraction):
         if isinstance(x, UndefinedPrimal):
             return self._cotangent(ct, x, y, dimension_numbers, precision, first=True), None
         (xc, yc), (xb, yb) = dimension_numbers
-        flipped = precision and (precision[1], precision[0])
-        return None, self._cotangent(ct, y, x, ((yc, xc), (yb, xb)), flipped, first=False)
+        return None, self._cotangent(ct, y, x, ((yc, xc), (yb, xb)), flipped(precision), first=False)
 
     def _cotangent(
         self,
@@ -369,3 +307,5 @@ def _transposing_fix(x: ArrayType, y: ArrayType, xc: Axes, yc: Axes, xb: Axes, y
 
 
 dot_general = DotGeneral()
+# The products that an algorithm asks for.
+DOT_PASSES: Final = passes(dot_general)

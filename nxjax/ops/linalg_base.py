@@ -20,7 +20,8 @@ from nxjax.ops.complex import conj as conjugate
 from nxjax.ops.complex import real as real_part
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.dot import Precision, dot_general
+from nxjax.ops.dot import dot_general
+from nxjax.ops.precision import Precision
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose

@@ -25,10 +25,11 @@ from nxjax.ops.compare import gt
 from nxjax.ops.conv import Pairs, conv_general_dilated, fold, unfold
 from nxjax.ops.convert import cast
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
-from nxjax.ops.dot import Axes, DotDimensionNumbers, Precision, dot_general, free, shifted
+from nxjax.ops.dot import Axes, DotDimensionNumbers, dot_general, free, shifted
 from nxjax.ops.fake_quantize import check_blocks, quantize_weight, weight_integers
 from nxjax.ops.fixed.point import quantize_multiplier, wrap32
 from nxjax.ops.fixed.product import Kind, factor, requantize_products
+from nxjax.ops.precision import Precision
 from nxjax.ops.quant_base import QuantizedOp, ResultGrid, sum_tangents
 from nxjax.ops.quant_grid import Grid, Rounding
 from nxjax.ops.quant_traced import (

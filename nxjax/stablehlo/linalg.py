@@ -13,8 +13,9 @@ from nxjax.ops.compare import eq, ge, ne
 from nxjax.ops.complex import conj, imag, real
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
-from nxjax.ops.dot import Precision, dot_general
+from nxjax.ops.dot import dot_general
 from nxjax.ops.fft import FftType, fft
+from nxjax.ops.precision import Precision
 from nxjax.ops.reduce import reduce_min, reduce_or
 from nxjax.ops.select import select_n
 from nxjax.ops.shape import broadcast_in_dim, transpose

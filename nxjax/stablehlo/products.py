@@ -9,7 +9,8 @@ from typing import Any
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
-from nxjax.ops.dot import Precision, PrecisionPair, dot_general
+from nxjax.ops.dot import dot_general
+from nxjax.ops.precision import Precision, PrecisionPair, algorithm
 from nxjax.ops.reduce import reduce_sum
 from nxjax.ops.shape import rev, transpose
 from nxjax.stablehlo.shapes import numbers
@@ -20,7 +21,9 @@ from nxjax.trace.dtypes import DType
 
 
 def precision(op: Operation) -> PrecisionPair:
-    """``precision_config`` as nxjax's products take it."""
+    """``precision_config`` and ``algorithm`` as nxjax's products take them."""
+    if found := algorithm(*_kinds(op), _algorithm(op).get("num_primitive_operations", 1)):
+        return found
     words: Sequence[str] = op.attributes.get("precision_config") or ()
     if len(words) != 2 or all(w == "DEFAULT" for w in words):
         return None
@@ -38,18 +41,24 @@ def _one_dtype(x: Array, y: Array, out: DType) -> tuple[Array, Array]:
 _PARTS = {"f32": dtypes.float32, "f64": dtypes.float64, "bf16": dtypes.bfloat16, "f16": dtypes.float16}
 
 
-def _by_algorithm(op: Operation, x: Array, y: Array) -> tuple[Array, Array]:
-    """Factors rounded as a ``dot_algorithm`` with one component each asks for."""
-    algorithm = op.attributes.get("algorithm")
-    if not isinstance(algorithm, dict):
-        return x, y
-    rounded: list[Array] = []
-    for v, name in ((x, "lhs_precision_type"), (y, "rhs_precision_type")):
-        dtype = _PARTS.get(algorithm.get(name, ""))
-        if dtype is not None and algorithm.get("components", 1) == 1 and dtype != v.dtype and v.dtype in dtypes.FLOAT:
-            v = convert_element_type(v, dtype=dtype)
-        rounded.append(v)
-    return rounded[0], rounded[1]
+def _algorithm(op: Operation) -> dict[str, Any]:
+    found = op.attributes.get("algorithm")
+    return found if isinstance(found, dict) else {}
+
+
+def _kinds(op: Operation) -> tuple[DType | None, ...]:
+    """The dtypes that an ``algorithm`` asks for: of the operands and of their sums; None where it does not say."""
+    names = ("lhs_precision_type", "rhs_precision_type", "accumulation_type")
+    return tuple(_PARTS.get(str(_algorithm(op).get(name))) for name in names)
+
+
+def _rounded(op: Operation, x: Array, y: Array) -> tuple[Array, Array]:
+    """Factors rounded as an ``algorithm`` of one product asks for."""
+    once = _algorithm(op).get("num_primitive_operations") == 1
+    return tuple(
+        convert_element_type(v, dtype=d) if once and d is not None and d != v.dtype and v.dtype in dtypes.FLOAT else v
+        for v, d in zip((x, y), _kinds(op)[:2], strict=True)
+    )
 
 
 def dot(x: Array, y: Array, contract: Any, batch: Any, out: DType, how: PrecisionPair = None) -> Array:
@@ -75,7 +84,7 @@ def dot(x: Array, y: Array, contract: Any, batch: Any, out: DType, how: Precisio
 @rule("stablehlo.dot_general")
 def _dot_general(_: Scope, op: Operation, x: Array, y: Array) -> Array:
     n = op.attributes["dot_dimension_numbers"]
-    x, y = _by_algorithm(op, x, y)
+    x, y = _rounded(op, x, y)
     contract = n["lhs_contracting_dimensions"], n["rhs_contracting_dimensions"]
     batch = n["lhs_batching_dimensions"], n["rhs_batching_dimensions"]
     return dot(x, y, contract, batch, result(op).dtype, precision(op))

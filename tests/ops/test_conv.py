@@ -10,7 +10,7 @@ import nxjax as nx
 from nxjax.errors import NxError, ParameterError, ShapeError
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers, conv_dimension_numbers
-from nxjax.ops.dot import Precision
+from nxjax.ops.precision import Precision
 from nxjax.testing import check_op, sample
 
 LAYOUTS = {

@@ -8,7 +8,8 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import AxisError, DtypeError, NxError, ParameterError, ShapeError
-from nxjax.ops.dot import Precision, dot_general
+from nxjax.ops.dot import dot_general
+from nxjax.ops.precision import Precision
 from nxjax.testing import bad, check_op, sample
 from nxjax.trace.array import as_value
 

@@ -338,6 +338,7 @@ _FIELDS: Final = frozenset(
         "lhs_precision_type",
         "rhs_precision_type",
         "accumulation_type",
+        "num_primitive_operations",
     ]
 )
 

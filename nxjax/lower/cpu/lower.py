@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -141,6 +141,11 @@ def _otherwise(b: Builder, e: Equation, xs: Sequence[Any], why: str) -> Sequence
         if not any(inner.op is e.op for inner in p.equations):
             return inline(b, p, xs)
     return b.host(e, xs, why)
+
+
+def inline_expansion(b: Builder, e: Equation, xs: Sequence[Any], expand: Callable[..., Any]) -> Sequence[Any]:
+    """The results of ``e`` as ``expand`` makes them of other ops."""
+    return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, expand), xs)
 
 
 def inline(b: Builder, program: Program, xs: Sequence[Any]) -> list[Any]:

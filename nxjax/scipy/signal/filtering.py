@@ -13,7 +13,7 @@ from nxjax import numpy as jnp
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_axes, as_axis, check_choice, promote_inexact
-from nxjax.ops.dot import PrecisionLike
+from nxjax.ops.precision import PrecisionLike
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
 from nxjax.trace.core import Array

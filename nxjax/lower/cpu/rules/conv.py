@@ -19,13 +19,16 @@ from nxjax.kernels.cpu.pool import TAPS
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
 from nxjax.lower.cpu.lazy import LazyProduct
+from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import Tail, at, tail, unit
 from nxjax.lower.cpu.rules.conv_winograd import pays, winograd
 from nxjax.lower.cpu.rules.pool import depthwise
 from nxjax.ops.arithmetic import add
+from nxjax.ops.conv import CONV_PASSES
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import accumulation_dtype
+from nxjax.ops.precision import in_passes
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -56,6 +59,8 @@ def kind_of(dtype: DType, out: DType, depth: int) -> Kind:
 
 @rule("conv_general_dilated")
 def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequence[Any]:
+    if in_passes(e.params.get("precision"), *(a.type for a in e.inputs)):
+        return inline_expansion(b, e, (lhs, rhs), CONV_PASSES)
     type = e.outputs[0].type
     numbers = e.params["dimension_numbers"]
     window = e.inputs[1].type.shape

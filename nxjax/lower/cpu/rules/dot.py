@@ -23,11 +23,13 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.pack import panels_of
 from nxjax.lower.cpu.builder import Builder, rule
 from nxjax.lower.cpu.lazy import LazyProduct, Map
+from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.dot_complex import parts, real_numbers, squares
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.dot import Axes, DotDimensionNumbers, free
+from nxjax.ops.dot import DOT_PASSES, Axes, DotDimensionNumbers, free
+from nxjax.ops.precision import in_passes
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -42,6 +44,8 @@ NARROW: Final = (*BYTES, dtypes.bfloat16)
 def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     out = e.outputs[0].type
     numbers: DotDimensionNumbers = e.params["dimension_numbers"]
+    if in_passes(e.params.get("precision"), *(a.type for a in e.inputs)):
+        return inline_expansion(b, e, (x, y), DOT_PASSES)
     if all(a.type.dtype in dtypes.COMPLEX for a in e.inputs):
         return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)

@@ -9,9 +9,10 @@ from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.scatter import Scatter
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
+from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.gather import along_batch, plain, vectors_of
 from nxjax.lower.cpu.rules.slicing import copied
-from nxjax.ops.base import Combining, expansion
+from nxjax.ops.base import Combining
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dimension_numbers import GatherScatterMode, ScatterDimensionNumbers
 from nxjax.ops.scatter import SCATTERS, scatter_add, scatter_mul, scatter_sub
@@ -66,9 +67,7 @@ def scatter(b: Builder, e: Equation, x: Any, indices: Any, updates: Any) -> Sequ
 
 def _in_float32(b: Builder, e: Equation, xs: Sequence[Any]) -> Sequence[Any]:
     """Sums and products of small floats are rounded once, after all updates."""
-    from nxjax.lower.cpu.lower import inline
-
-    return inline(b, expansion(e.op, [a.type for a in e.inputs], e.params, _WIDENED[e.op]), xs)
+    return inline_expansion(b, e, xs, _WIDENED[e.op])
 
 
 def _widened(op: Op) -> Any:
