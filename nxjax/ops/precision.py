@@ -174,7 +174,7 @@ def canonical_precision(precision: Any) -> PrecisionPair:
     elif isinstance(precision, enum.Enum) and hasattr(precision, "accumulation_type"):
         return _ASKING.get(precision.name.lower())
     elif hasattr(precision, "accumulation_type"):
-        p = precision
+        p: Any = precision
         kinds = p.lhs_precision_type, p.rhs_precision_type, p.accumulation_type
         return algorithm(*kinds, p.num_primitive_operations)
     pair: Any = precision if isinstance(precision, (tuple, list)) else (precision, precision)
