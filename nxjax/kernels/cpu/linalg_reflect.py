@@ -82,9 +82,9 @@ class OneByOne(Kernel):
         return f.select(power.eq(infinite), words(f.constant(self.scalar, 1.0)), power).bitcast(self.scalar)
 
     def reflector(self, f: Function, x: Value, at: Value, stop: int) -> tuple[Value, Value]:
-        """A reflector out of the ``stop`` elements of ``x``, zero before ``at``, that leaves of them one: LAPACK's larfg.
+        """Of the ``stop`` elements of ``x``, zero before ``at``, the number that a reflector leaves there, and its tau.
 
-        ``x`` becomes its vector, with 1 at ``at``; the number that is left, and tau.
+        ``x`` becomes the reflector's vector, with 1 at ``at``: LAPACK's larfg.
         """
         place, start = f.at(x, at, self.dtype.itemsize), self.begin(at)
         alpha = f.load(self.scalar, place)

@@ -13,8 +13,9 @@ its NumPy meaning, and the program's text says why.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -45,6 +46,9 @@ from nxjax.lower.reproducible import check_host
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
+if TYPE_CHECKING:
+    from nxjax.lower.cpu.lapack import Routine
+
 __all__ = ["Builder", "NoKernel", "View", "dense_strides", "dense_view", "rule"]
 
 NDArray = np.ndarray[Any, Any]
@@ -59,6 +63,8 @@ class Builder:
         self.consts: list[NDArray] = []
         self._const_views: dict[Any, View] = {}
         self.equation: Equation | None = None
+        # How often the values of the program that is being lowered are read.
+        self.reads: Counter[object] = Counter()
         # How many loops and branches are around what is written now.
         self.inside = 0
         # Memory that is the same in every call.
@@ -249,6 +255,10 @@ class Builder:
         if self.held and all(v.ref.buffer in self.held or v.ref.buffer.kind == "const" for v in ins):
             self.held.update(v.ref.buffer for v in outs)
 
+    def routine(self, e: Equation) -> Routine | None:
+        """What a library has for ``e``; it may leave out results that nobody reads."""
+        return routine_of(e, [self.reads[v] > 0 for v in e.outputs])
+
     def host(self, e: Equation, xs: Sequence[Any], why: str) -> list[View]:
         """``e`` by its NumPy meaning, or a library's routine."""
         if config.reproducible:
@@ -262,7 +272,7 @@ class Builder:
                 tuple(a.type for a in e.inputs),
                 tuple(v.type for v in e.outputs),
                 why,
-                routine_of(e),
+                self.routine(e),
                 equation=e,
             )
         )

@@ -100,7 +100,7 @@ def _cholesky(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
             a[i : i + _BLOCK, i + _BLOCK :] = 0
 
 
-def _eigh(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool) -> None:
+def _eigh(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool, compute_uv: bool = True) -> None:
     (x,), (v, w) = ins, outs
     n, d = x.shape[-1], x.dtype
     name, uplo, real = _name(d, "syevd", "heevd"), b"U" if lower else b"L", dtypes.real_part(d)
@@ -108,7 +108,7 @@ def _eigh(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool) -> No
     integers = np.empty(5 * n + 3, np.int64)
     extra = (np.empty(1 + 5 * n + 2 * n * n, real), 1 + 5 * n + 2 * n * n) if d in dtypes.COMPLEX else ()
     after = (*extra, integers, integers.size)
-    before = (b"V", uplo, n, a, n, values)
+    before = (b"V" if compute_uv else b"N", uplo, n, a, n, values)
     work = _room(name, before, d, after)
     triangle = np.tril if lower else np.triu
     for one, vectors, numbers in zip(_matrices(x), _matrices(v), _matrices(w, 1), strict=True):
@@ -116,8 +116,9 @@ def _eigh(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool) -> No
         if not np.isfinite(triangle(one)).all() or _call(name, *before, *work, *after):
             vectors[...] = numbers[...] = np.nan
         else:
-            _turn(a.conj() if d in dtypes.COMPLEX else a, vectors)
             numbers[...] = values
+            if compute_uv:
+                _turn(a.conj() if d in dtypes.COMPLEX else a, vectors)
 
 
 def _svd(ins: Sequence[NDArray], outs: Sequence[NDArray], *, full_matrices: bool, compute_uv: bool) -> None:
@@ -194,13 +195,22 @@ _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "lu": (_lu, "getrf", "getrf"),
 }
 
+# Results that are vectors, which take longer than the values do.
+_VECTORS: Final = {"eigh": (0,), "svd": (1, 2)}
 
-def routine(e: Equation) -> Routine | None:
-    """What computes ``e`` in the memory of its results; None where there is no such routine."""
+
+def routine(e: Equation, read: Sequence[bool]) -> Routine | None:
+    """What computes ``e`` in the memory of its results; None where there is no such routine.
+
+    ``read``: which results anybody reads. Vectors are computed for somebody.
+    """
     function, *symbols = _ROUTINES[e.op.name]
     type = e.inputs[0].type
     if not all(v.type.size for v in (*e.inputs, *e.outputs)) or type.dtype.name not in _LETTERS:
         return None
     if _symbol(_name(type.dtype, *symbols)) is None:
         return None
-    return partial(function, **e.params)
+    params = dict(e.params)
+    if e.op.name in _VECTORS and not any(read[i] for i in _VECTORS[e.op.name] if i < len(read)):
+        params["compute_uv"] = False
+    return partial(function, **params)

@@ -99,9 +99,10 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int
     ``late``: 0, or results of the program are computed so many equations after their own, if nobody has wanted them
     before: with others of the same operands, and before these take memory for long.
     """
-    around = b.equation
-    reads = Counter(a for e in program.equations for a in e.inputs)
+    around, before = b.equation, b.reads
+    reads: Counter[object] = Counter(a for e in program.equations for a in e.inputs)
     reads.update(program.outputs)
+    b.reads = reads
     for v in program.inputs:
         b.claim(env[v], reads[v])
     results = set(program.outputs) if late else set[Any]()
@@ -131,7 +132,7 @@ def lower_equations(b: Builder, program: Program, env: dict[Var, Any], late: int
             b.drop(x)
         for v in dead:
             env.pop(v, None)
-    b.equation = around
+    b.equation, b.reads = around, before
 
 
 def _otherwise(b: Builder, e: Equation, xs: Sequence[Any], why: str) -> Sequence[Any]:

@@ -34,7 +34,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "quant_dot": "qdot qmatmul",
             "quant_rows": "qmean qsoftmax qsum qunary",
             "random": "random_bits random_clone random_split random_unwrap random_wrap",
-            "linalg": "cholesky eigh geqrf householder_product lu triangular_solve",
+            "linalg": "cholesky eigh geqrf householder_product lu svd triangular_solve",
             "fft": "fft",
             "cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
             "gather": "gather",
@@ -86,10 +86,10 @@ def rule_of(name: str) -> Rule | None:
     return _rules.get(name)
 
 
-def routine_of(e: Equation) -> Routine | None:
-    """The library's routine for an equation."""
+def routine_of(e: Equation, read: Sequence[bool]) -> Routine | None:
+    """The library's routine for an equation, and which of its results anybody reads."""
     if e.op.name not in LIBRARY:
         return None
     from nxjax.lower.cpu import lapack
 
-    return lapack.routine(e)
+    return lapack.routine(e, read)

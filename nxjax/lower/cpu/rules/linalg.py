@@ -13,15 +13,19 @@ from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
 from nxjax.kernels.cpu.linalg_panels import kernel as factor
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
+from nxjax.kernels.cpu.linalg_reflect import GeqrfPanels, HouseholderProductPanels
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
+from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
-from nxjax.lower.cpu.registry import routine_of
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
+ALL = 1 << 20  # bytes that one matrix may take, which a panel at a time is read of
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
+VALUES = 16  # and many of them, if nobody reads the vectors
+DOUBLES = 40  # singular values from which on LAPACK is quicker, of doubles
 LARGE = 288  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
 PANELS = 512  # and than a Cholesky factorization by panels
 PROMISED = 1 << 27  # the same, where LAPACK may not help out
@@ -31,23 +35,25 @@ def _most() -> int:
     return PROMISED if isa.current().reproducible else MOST
 
 
-def _small(x: ArrayType, words: int) -> int:
-    """How many matrices ``x`` has, if kernels are quicker than LAPACK on ``words`` elements for each."""
+def _way(x: ArrayType, words: int) -> tuple[int, bool]:
+    """How many matrices ``x`` has, and whether they are quicker in lanes than one by one; else LAPACK is quicker.
+
+    ``words``: elements that a matrix takes in scratch memory.
+    """
     if x.dtype not in DTYPES:
         raise NoKernel("LAPACK's, for complex numbers")
     count = math.prod(x.shape[:-2])
     if not x.size or words == 0:
         raise NoKernel("nothing to compute")
-    if isa.current().reproducible:  # LAPACK's bits hang on the processor
+    if isa.current().reproducible:  # one order of sums
         if words * GROUP > PROMISED:
             raise NoKernel("too large")
-        return count
-    if words * GROUP > SCRATCH:
+        return count, True
+    if words * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
+        return count, True
+    if words * x.dtype.itemsize > ALL:
         raise NoKernel("LAPACK's, for large matrices")
-    # With few matrices most lanes idle: worth it only where calls cost more than arithmetic.
-    if count * x.dtype.itemsize * 4 < GROUP and words > 48 * 48:
-        raise NoKernel("LAPACK's, for few matrices of this size")
-    return count
+    return count, False
 
 
 def _transpose(v: View) -> View:
@@ -95,7 +101,7 @@ def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     large = min(m, n) >= LARGE and not isa.current().reproducible
     if large or type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > _most():
         ys = b.host(e, [x], "LAPACK's, for large matrices and complex numbers")
-        if routine_of(e) is None:
+        if b.routine(e) is None:
             return ys
         # LAPACK leaves the columns of its factors contiguous.
         shape = (*type.shape[:-2], n, m)
@@ -116,29 +122,59 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         raise NoKernel("LAPACK's, for complex numbers, or nothing to compute")
     if isa.current().reproducible:
         raise NoKernel("LAPACK's")
+    many = 2 * count * type.dtype.itemsize >= GROUP
+    outs = [b.new(v.type) for v in e.outputs]
+    if not b.reads[e.outputs[0]] and not (many and n <= VALUES) and n * n * type.dtype.itemsize <= MOST:
+        b.call(SymmetricValues(type.dtype, count, n, e.params["lower"]), (b.dense(x),), outs[1:])
+        return outs
     # Rotations take more arithmetic than LAPACK, in lanes that are to be full.
-    if n > (TURNED if 2 * count * type.dtype.itemsize >= GROUP else ALONE):
+    if n > (TURNED if many else ALONE):
         raise NoKernel("LAPACK's, for large or few matrices")
-    ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
-    b.call(JacobiEigh(type.dtype, count, n, e.params["lower"]), (ins,), outs)
+    b.call(JacobiEigh(type.dtype, count, n, e.params["lower"]), (b.dense(x),), outs)
+    return outs
+
+
+@rule("svd")
+def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    type, vectors = e.inputs[0].type, e.outputs[1:]
+    m, n = type.shape[-2:]
+    k, count, size = min(m, n), math.prod(type.shape[:-2]), type.dtype.itemsize
+    if type.dtype not in DTYPES or not type.size or any(b.reads[v] for v in vectors):
+        raise NoKernel("LAPACK's, for vectors and complex numbers, or nothing to compute")
+    if isa.current().reproducible:
+        raise NoKernel("LAPACK's")
+    packed = m + n >= 3 * k  # R has the same singular values
+    if (size == 8 and k > DOUBLES) or (k if packed else m + n - k) * k * size > ALL:
+        raise NoKernel("LAPACK's, for large matrices")
+    v = b.view(x)
+    v = b.dense(v if m >= n else _transpose(v))
+    if packed:
+        v = _reflected(b, v)[0]
+    outs = [b.new(v.type) for v in e.outputs]
+    b.call(SingularValues(type.dtype, count, m + n - k, k, packed=packed), (v,), outs[:1])
+    return outs
+
+
+def _reflected(b: Builder, x: Any) -> list[View]:
+    """The results of `geqrf`."""
+    *batch, m, n = x.shape
+    count, lanes = _way(ArrayType(x.shape, x.dtype), m * n)
+    outs = [b.new(ArrayType(shape, x.dtype)) for shape in (x.shape, (*batch, min(m, n)))]
+    b.call((Geqrf if lanes else GeqrfPanels)(x.dtype, count, m, n), (b.dense(x),), outs)
     return outs
 
 
 @rule("geqrf")
 def geqrf(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    type = e.inputs[0].type
-    m, n = type.shape[-2:]
-    kernel = Geqrf(type.dtype, _small(type, m * n), m, n)
-    ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
-    b.call(kernel, (ins,), outs)
-    return outs
+    return _reflected(b, x)
 
 
 @rule("householder_product")
 def householder_product(b: Builder, e: Equation, a: Any, taus: Any) -> Sequence[Any]:
     type, k = e.inputs[0].type, e.inputs[1].type.shape[-1]
     m, n = type.shape[-2:]
-    kernel = HouseholderProduct(type.dtype, _small(type, 2 * m * n * min(k, 1)), m, n, k)
+    count, lanes = _way(type, 2 * m * n * min(k, 1))
+    kernel = (HouseholderProduct if lanes else HouseholderProductPanels)(type.dtype, count, m, n, k)
     ins, y = (b.dense(a), b.dense(taus)), b.new(e.outputs[0].type)
     b.call(kernel, ins, (y,))
     return (y,)

@@ -1,0 +1,378 @@
+"""Eigenvalues of symmetric matrices and singular values, without vectors, of matrices one at a time.
+
+Reflectors make a symmetric matrix tridiagonal, and another one bidiagonal (G. Golub, C. Van Loan, "Matrix
+Computations", 8.3 and 5.4). Eigenvalues of a tridiagonal matrix are found without square roots, from the squares of
+what is beside its diagonal (B. Parlett, "The Symmetric Eigenvalue Problem", 8.15: the method of Pal, Walker and Kahan),
+in doubles.
+
+The squares of the singular values of a bidiagonal matrix B are the eigenvalues of B^T B, which has too few digits for
+the small ones unless B is of floats. They are, with both signs, also those of a tridiagonal matrix that has B's numbers
+in turn beside a diagonal of zeros (Golub and Van Loan, 8.6), which is twice as large.
+
+A matrix is divided by a power of two before, so that no square overflows. What is not finite has no values: NaN.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Final, final
+
+import numpy as np
+
+from nxjax.kernels.cpu.base import Box, KernelCost, OutputEffect, Touches, dense, plain, pointer
+from nxjax.kernels.cpu.gemv import total
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.linalg import GROUP, DType, NDArray
+from nxjax.kernels.cpu.linalg_reflect import ROWS, OneByOne
+from nxjax.kernels.cpu.math_base import copysign, fabs, words
+from nxjax.ops.linalg_eigen import eigh
+from nxjax.ops.linalg_svd import svd
+
+SWEEPS: Final = 30  # for one value; then what is small beside the whole matrix counts as zero
+MOST: Final = 60
+_WIDE: Final = 8  # doubles that are compared together
+
+
+class Values(OneByOne):
+    """As many values as the matrix has columns, out of the eigenvalues of a tridiagonal one of ``size`` rows.
+
+    In scratch memory: the matrix, vectors of its height or width, the diagonal, squares beside it, ascending values.
+    """
+
+    def __init__(self, dtype: DType, count: int, rows: int, columns: int, size: int, vectors: int) -> None:
+        super().__init__(dtype, count)
+        self.rows, self.k, self.size = rows, columns, size
+        self.stride = self.whole(columns)
+        self.high = self.whole(rows)
+        self.eps = float(np.finfo(dtype).eps)
+        line = max(self.stride, self.high) * dtype.itemsize
+        doubles = -(-size // _WIDE) * _WIDE * 8
+        sizes = (self.high * self.stride * dtype.itemsize, *(line,) * vectors, doubles, doubles)
+        self._offsets = tuple(int(x) for x in np.cumsum((0, *sizes)))
+        self.scratch = self._offsets[-1] + doubles
+
+    @abstractmethod
+    def read(self, f: Function, source: Value, a: Value) -> None:
+        """An item's matrix to scratch memory, which is zero."""
+
+    @abstractmethod
+    def reduced(self, f: Function, isa: Isa, a: Value, vectors: Sequence[Value], d: Value, e: Value) -> None:
+        """The diagonal and the squares beside it of the tridiagonal matrix, of the scaled one in scratch memory."""
+
+    @abstractmethod
+    def chosen(self, f: Function, values: Value, index: Value) -> Value:
+        """Result ``index`` out of the ascending values, a double."""
+
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
+        f, arguments, lo, hi, scratch = self.function(module)
+        size, whole = self.dtype.itemsize, self.high * self.stride
+        x, y = pointer(f, arguments, 0), pointer(f, arguments, 1)
+        a, *vectors, d, e, values = (f.at(scratch, offset) for offset in self._offsets)
+        with f.loop(lo, hi) as item:
+            self.cleared(f, a, self._offsets[-3])
+            self.read(f, f.at(x, item.index, self._read), a)
+            bits = self.largest(f, a, f.constant("i64", 0), whole)
+            unit = self.unit(f, bits)
+            inverse = f.splat(1.0 / unit, self.lanes)
+            with f.loop(0, whole, self.lanes) as k:
+                f.store(self.line(f, a, k.index) * inverse, f.at(a, k.index, size), GROUP)
+            out = f.at(y, item.index, self.k * size)
+            lost = bits.ge(words(f.constant(self.scalar, float("inf"))))
+            with f.if_(lost), f.loop(0, self.k) as k:
+                f.store(f.constant(self.scalar, float("nan")), f.at(out, k.index, size))
+            with f.if_(~lost):
+                self.cleared(f, d, self._offsets[-1] - self._offsets[-3])
+                self.reduced(f, isa, a, vectors, d, e)
+                self._solved(f, d, e)
+                self._ordered(f, d, values)
+                with f.loop(0, self.k) as k:
+                    value = self.chosen(f, values, k.index).convert(self.scalar)
+                    f.store(value * unit, f.at(out, k.index, size))
+        f.ret()
+
+    def _solved(self, f: Function, d: Value, e: Value) -> None:
+        """The diagonal becomes the eigenvalues: one after the other from the front, by sweeps from its block's end."""
+        last = f.constant("i64", self.size - 1)
+        end, count = f.alloca("i64"), f.alloca("i64")
+        f.store(f.constant("i64", -1), end)
+        with f.loop(0, self.size) as l:
+            first, name = l.index, f.fresh("q")[1:]
+            f.store(f.constant("i64", 0), count)
+            # A block ends where the one before it did, or further on where that is done.
+            known = f.load("i64", end)
+            f.store(f.select(known.lt(first), last, known), end)
+            f.label(f"{name}.again")
+            sweeps, limit = f.load("i64", count), f.load("i64", end)
+            small = f.select(sweeps.ge(SWEEPS), f.constant("double", self.eps**2), 0.0)
+            with f.loop(0, limit - first, 1, (limit,)) as k:
+                i = limit - 1 - k.index
+                around = fabs(f, self._double(f, d, i) * self._double(f, d, i + 1)) * self.eps**2
+                bound = f.select(around.gt(small), around, small)
+                k.next(f.select(self._double(f, e, i).le(bound), i, k.carried[0]))
+            (m,) = k.results
+            f.store(m, end)
+            f.branch_if(m.eq(first) | sweeps.ge(MOST), f"{name}.done", f"{name}.sweep")
+            f.label(f"{name}.sweep")
+            self._swept(f, d, e, first, m)
+            f.store(sweeps + 1, count)
+            f.branch(f"{name}.again")
+            f.label(f"{name}.done")
+
+    def _double(self, f: Function, place: Value, index: Value) -> Value:
+        return f.load("double", f.at(place, index, 8))
+
+    def _swept(self, f: Function, d: Value, e: Value, first: Value, m: Value) -> None:
+        """A step of the block from ``first`` to ``m``, shifted by an eigenvalue of its first two rows."""
+        front, beside = self._double(f, d, first), self._double(f, e, first)
+        root = f.intrinsic("sqrt", "double", beside)
+        half = (self._double(f, d, first + 1) - front) / (root + root)
+        length = f.intrinsic("sqrt", "double", f.fma(half, half, 1.0))
+        shift = front - root / (half + copysign(f, length, half))
+        gamma = self._double(f, d, m) - shift
+        one, zero = f.constant("double", 1.0), f.constant("double", 0.0)
+        with f.loop(0, m - first, 1, (one, zero, gamma, gamma * gamma)) as k:
+            i = m - 1 - k.index
+            cosine, sine, old, p = k.carried
+            beside, alpha = self._double(f, e, i), self._double(f, d, i)
+            r = p + beside
+            f.store(sine * r, f.at(e, i + 1, 8))
+            before, cosine, sine = cosine, p / r, beside / r
+            gamma = f.fma(cosine, alpha - shift, -(sine * old))
+            f.store(old + (alpha - gamma), f.at(d, i + 1, 8))
+            # gamma^2 / cosine, whose limit is another product.
+            p = f.select(cosine.gt(1e-280), gamma * gamma * (r / p), before * beside)
+            k.next(cosine, sine, gamma, p)
+        _, sine, gamma, p = k.results
+        f.store(sine * p, f.at(e, first, 8))
+        f.store(shift + gamma, f.at(d, first, 8))
+
+    def _ordered(self, f: Function, d: Value, values: Value) -> None:
+        """Each value to the place that has as many before it as are smaller, or equal and earlier."""
+        whole = -(-self.size // _WIDE) * _WIDE
+        with f.loop(self.size, whole) as k:
+            f.store(f.constant("double", float("inf")), f.at(d, k.index, 8))
+        type = vector("double", _WIDE)
+        numbers, none = f.constants("i64", range(_WIDE)), f.constant(vector("i64", _WIDE), 0)
+        with f.loop(0, self.size) as i:
+            mine = self._double(f, d, i.index)
+            spread, own = f.splat(mine, _WIDE), f.splat(i.index, _WIDE)
+            with f.loop(0, whole, _WIDE, (none,)) as j:
+                others = f.load(type, f.at(d, j.index, 8), GROUP)
+                earlier = (numbers + f.splat(j.index, _WIDE)).lt(own)
+                before = others.lt(spread) | (others.eq(spread) & earlier)
+                j.next(j.carried[0] + before.convert(none.type))
+            f.store(mine, f.at(values, total(f, j.results[0]), 8))
+
+
+@final
+class SymmetricValues(Values):
+    """[count, n, n], one triangle of which is read, to the ascending eigenvalues [count, n]."""
+
+    def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:
+        super().__init__(dtype, count, n, n, n, 4)
+        self.n, self.lower = n, lower
+        self._read = n * n * dtype.itemsize
+
+    @property
+    def key(self) -> str:
+        return f"eigenvalues({self.dtype.name},{self.count},{self.n},{self.lower:d})"
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        return eigh.eval(xs[0].reshape(self.count, self.n, self.n), lower=self.lower)[1:]
+
+    def touches(self) -> Touches:
+        size = self.count * self.dtype.itemsize
+        return plain(dense(size * self.n**2), dense(size * self.n))
+
+    def cost(self) -> KernelCost:
+        size = self.count * self.dtype.itemsize
+        return KernelCost(2.0 * self.count * self.n**3, size * self.n**2, size * self.n)
+
+    def read(self, f: Function, source: Value, a: Value) -> None:
+        n, size = self.n, self.dtype.itemsize
+        with f.loop(0, n) as row, f.loop(0, row.index + 1) as column:
+            i, j = row.index, column.index
+            value = self.number(f, source, i * n + j if self.lower else j * n + i)
+            f.store(value, f.at(a, i * self.stride + j, size))
+            f.store(value, f.at(a, j * self.stride + i, size))
+
+    def chosen(self, f: Function, values: Value, index: Value) -> Value:
+        return self._double(f, values, index)
+
+    def reduced(self, f: Function, isa: Isa, a: Value, vectors: Sequence[Value], d: Value, e: Value) -> None:
+        """Row k, less what the reflector before takes, gives the next; one pass takes that away and multiplies."""
+        n, size = self.n, self.dtype.itemsize
+        u, v, w, product = vectors
+        near = max(ROWS, min(self.lanes, isa.lanes(size)))
+        narrow = vector(self.scalar, near)
+        stop = -(-n // near) * near
+        one = lambda place, index: f.load(narrow, f.at(place, index, size), near * size)
+        with f.loop(0, n) as step:
+            k = step.index
+            mine = f.at(a, k * self.stride, size)
+            x, z = self.number(f, v, k), self.number(f, w, k)
+            corner = self.number(f, mine, k) - (x * z + x * z)
+            f.store(corner.convert("double"), f.at(d, k, 8))
+            x, z = f.splat(-x, self.lanes), f.splat(-z, self.lanes)
+            with f.loop(self.begin(k), self.stride, self.lanes) as c:
+                row = f.fma(
+                    x, self.line(f, w, c.index), f.fma(z, self.line(f, v, c.index), self.line(f, mine, c.index))
+                )
+                f.store(f.select(self.behind(f, c.index, k), row, 0.0), f.at(u, c.index, size), GROUP)
+            with f.if_((k + 1).lt(n)):
+                beta, tau = self.reflector(f, u, k + 1, self.stride)
+                wide = beta.convert("double")
+                f.store(wide * wide, f.at(e, k, 8))
+                with f.loop(self.begin(k + 1, ROWS), n, ROWS) as row:
+                    lines = [f.at(a, (row.index + r) * self.stride, size) for r in range(ROWS)]
+                    xs = [f.splat(-self.number(f, v, row.index + r), near) for r in range(ROWS)]
+                    zs = [f.splat(-self.number(f, w, row.index + r), near) for r in range(ROWS)]
+                    zero = f.constant(narrow, 0.0)
+                    with f.loop(self.begin(k + 1, near), stop, near, (zero,) * ROWS) as c:
+                        left, right, next_ = one(v, c.index), one(w, c.index), one(u, c.index)
+                        sums: list[Value] = []
+                        for line, x, z, sum_ in zip(lines, xs, zs, c.carried, strict=True):
+                            new = f.fma(x, right, f.fma(z, left, one(line, c.index)))
+                            f.store(new, f.at(line, c.index, size), near * size)
+                            sums.append(f.fma(new, next_, sum_))
+                        c.next(*sums)
+                    f.store(_sums(f, c.results), f.at(product, row.index, size))
+                self._followed(f, vectors, k, tau)
+
+    def _followed(self, f: Function, vectors: Sequence[Value], k: Value, tau: Value) -> None:
+        """The vectors v and w for which A - v w^T - w v^T is what the reflector 1 - tau u u^T makes of A, from A u."""
+        u, v, w, product = vectors
+        size = self.dtype.itemsize
+        start = self.begin(k + 1)
+        with f.loop(start, self.stride, self.lanes, (f.constant(self.vector, 0.0),)) as c:
+            c.next(f.fma(self.line(f, u, c.index), self.line(f, product, c.index), c.carried[0]))
+        half = tau * tau * total(f, c.results[0]) * -0.5
+        spread, half = f.splat(tau, self.lanes), f.splat(half, self.lanes)
+        with f.loop(start, self.stride, self.lanes) as c:
+            line = self.line(f, u, c.index)
+            new = f.fma(half, line, self.line(f, product, c.index) * spread)
+            f.store(f.select(self.behind(f, c.index, k), new, 0.0), f.at(w, c.index, size), GROUP)
+            f.store(line, f.at(v, c.index, size), GROUP)
+
+
+@final
+class SingularValues(Values):
+    """[count, m, n], m >= n, to the descending singular values [count, n].
+
+    ``packed``: of R alone, which stands in the first n rows with something else below its diagonal.
+    """
+
+    def __init__(self, dtype: DType, count: int, m: int, n: int, *, packed: bool = False) -> None:
+        self.product = dtype.itemsize == 4  # B^T B in doubles
+        super().__init__(dtype, count, n if packed else m, n, n if self.product else 2 * n, 3)
+        self.m, self.n, self.packed = m, n, packed
+        self._read = m * n * dtype.itemsize
+
+    @property
+    def key(self) -> str:
+        return f"singular_values({self.dtype.name},{self.count},{self.m},{self.n},{self.packed:d})"
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        x = xs[0].reshape(self.count, self.m, self.n)
+        return svd.eval(np.triu(x[:, : self.n]) if self.packed else x, full_matrices=False, compute_uv=False)
+
+    def touches(self) -> Touches:
+        m, n, size = self.m, self.n, self.dtype.itemsize
+        rows = tuple(Box((n - i) * size, (self.count,), (m * n * size,), i * (n + 1) * size) for i in range(n))
+        ins = rows if self.packed else dense(self.count * m * n * size)
+        return Touches((ins,), (OutputEffect(dense(self.count * n * size)),))
+
+    def cost(self) -> KernelCost:
+        size = self.count * self.dtype.itemsize
+        flops = self.count * (4.0 * self.rows * self.n**2 + 60.0 * self.n**2)
+        return KernelCost(flops, size * self.rows * self.n, size * self.n)
+
+    def read(self, f: Function, source: Value, a: Value) -> None:
+        n, size = self.n, self.dtype.itemsize
+        with f.loop(0, self.rows) as row:
+            skipped = row.index if self.packed else f.constant("i64", 0)
+            there = f.at(a, row.index * self.stride + skipped, size)
+            here = f.at(source, row.index * n + skipped, size)
+            f.call("memcpy", "ptr", there, here, (f.constant("i64", n) - skipped) * size)
+
+    def chosen(self, f: Function, values: Value, index: Value) -> Value:
+        value = self._double(f, values, f.constant("i64", self.size - 1) - index)
+        value = f.select(value.gt(0.0), value, 0.0)
+        return f.intrinsic("sqrt", "double", value) if self.product else value
+
+    def reduced(self, f: Function, isa: Isa, a: Value, vectors: Sequence[Value], d: Value, e: Value) -> None:
+        """Column by column and row by row; a row is turned, multiplied and turned again while it is near."""
+        n, size = self.n, self.dtype.itemsize
+        column, left, u = vectors
+        with f.loop(0, self.rows) as row:
+            f.store(self.number(f, a, row.index * self.stride), f.at(column, row.index, size))
+        with f.loop(0, n) as step:
+            j = step.index
+            beta, tau = self.reflector(f, column, j, self.high)
+            diagonal = self._squared(f, beta)
+            if self.product:
+                f.store(self._double(f, d, j) + diagonal, f.at(d, j, 8))
+            else:
+                f.store(diagonal, f.at(e, j * 2, 8))
+            with f.if_((j + 1).lt(n)):
+                factor, mine = f.splat(tau, self.lanes), f.at(a, j * self.stride, size)
+                start, rows = self.begin(j + 1), (self.begin(j, ROWS), self.high)
+                with f.loop(start, self.stride, self.lanes) as c:
+                    found = self.inner_of_one(f, column, f.at(a, c.index, size), self.stride, rows) * factor
+                    f.store(found, f.at(left, c.index, size), GROUP)
+                    row = f.select(self.behind(f, c.index, j), self.line(f, mine, c.index) - found, 0.0)
+                    f.store(row, f.at(u, c.index, size), GROUP)
+                beta, tau = self.reflector(f, u, j + 1, self.stride)
+                beside = self._squared(f, beta)
+                if self.product:
+                    f.store(beside, f.at(d, j + 1, 8))
+                    f.store(diagonal * beside, f.at(e, j, 8))
+                else:
+                    f.store(beside, f.at(e, j * 2 + 1, 8))
+                with f.loop(self.begin(j, ROWS), self.rows, ROWS) as row:
+                    self._turned(f, a, vectors, row.index, j, tau)
+
+    def _squared(self, f: Function, x: Value) -> Value:
+        wide = x.convert("double")
+        return wide * wide
+
+    def _turned(self, f: Function, a: Value, vectors: Sequence[Value], first: Value, j: Value, tau: Value) -> None:
+        """Rows from ``first`` on, times both reflectors of step ``j``; and their elements of the next column."""
+        column, left, u = vectors
+        size = self.dtype.itemsize
+        start = self.begin(j + 1)
+        lines = [f.at(a, (first + r) * self.stride, size) for r in range(ROWS)]
+        factors = [f.splat(-self.number(f, column, first + r), self.lanes) for r in range(ROWS)]
+        with f.loop(start, self.stride, self.lanes, (f.constant(self.vector, 0.0),) * ROWS) as c:
+            taken, next_ = self.line(f, left, c.index), self.line(f, u, c.index)
+            sums: list[Value] = []
+            for line, factor, sum_ in zip(lines, factors, c.carried, strict=True):
+                new = f.fma(factor, taken, self.line(f, line, c.index))
+                f.store(new, f.at(line, c.index, size), GROUP)
+                sums.append(f.fma(new, next_, sum_))
+            c.next(*sums)
+        inner = _sums(f, c.results) * f.splat(-tau, ROWS)
+        factors = [f.splat(f.extract(inner, r), self.lanes) for r in range(ROWS)]
+        with f.loop(start, self.stride, self.lanes) as c:
+            next_ = self.line(f, u, c.index)
+            for line, factor in zip(lines, factors, strict=True):
+                place = f.at(line, c.index, size)
+                f.store(f.fma(factor, next_, f.load(self.vector, place, GROUP)), place, GROUP)
+        for r, line in enumerate(lines):
+            value = f.select((first + r).gt(j), self.number(f, line, j + 1), 0.0)
+            f.store(value, f.at(column, first + r, size))
+
+
+def _sums(f: Function, rows: Sequence[Value]) -> Value:
+    """The sums of `ROWS` vectors, in order."""
+    lanes = int(rows[0].type[1:].split(" ")[0])
+    even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
+    while len(rows) > 1:
+        rows = [f.shuffle(a, b, even) + f.shuffle(a, b, odd) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    (x,) = rows
+    while lanes > ROWS:
+        lanes //= 2
+        x = f.shuffle(x, None, range(0, 2 * lanes, 2)) + f.shuffle(x, None, range(1, 2 * lanes, 2))
+    return x
