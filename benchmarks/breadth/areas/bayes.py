@@ -98,7 +98,8 @@ def particle_filter(lib, ys, particles, seed):
     def step(x, row):
         y, key = row
         a, b = lib.random.split(key)
-        x = 0.9 * x + 0.3 * lib.random.normal(a, x.shape, x.dtype)
+        # Sorted: where a sum in another order moves an index by one, the particle there is a near one.
+        x = np.sort(0.9 * x + 0.3 * lib.random.normal(a, x.shape, x.dtype))
         w = lib.nn.softmax(-0.5 * (y - x) ** 2)
         at = (np.arange(x.shape[0]) + lib.random.uniform(b, (), x.dtype)) / x.shape[0]
         index = np.clip(np.searchsorted(np.cumsum(w), at), 0, x.shape[0] - 1)
