@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Final, final
 
 import numpy as np
@@ -20,24 +21,30 @@ from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import BatchAxis
 from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
 from nxjax.kernels.cpu.move import Move
+from nxjax.kernels.cpu.nest_emit import NEAR
 from nxjax.kernels.cpu.pack import panels_of
 from nxjax.lower.cpu.builder import Builder, rule
-from nxjax.lower.cpu.lazy import LazyProduct, Map
+from nxjax.lower.cpu.lazy import FIXED, Affine, Lazy, LazyLeaf, LazyProduct, LazyReduce, Map, indexed
 from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.dot_complex import parts, real_numbers, squares
+from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides
+from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import DOT_PASSES, Axes, DotDimensionNumbers, free
 from nxjax.ops.precision import in_passes
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
-from nxjax.trace.types import ArrayType
+from nxjax.trace.types import ArrayType, Shape
 
 NDArray = np.ndarray[Any, Any]
 BYTES: Final = (dtypes.int8, dtypes.uint8)
 NARROW: Final = (*BYTES, dtypes.bfloat16)
+SUMS: Final = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+LEAST: Final = 64  # results, or matrices: fewer fill no vectors
+SHORT, LONG = 8, 512  # terms of sums that are made by elements: of rows of many matrices, of pairs of vectors
 
 
 @rule("dot_general")
@@ -50,6 +57,8 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
         return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
     left = b.view(x)
+    if _by_elements(e.inputs[0].type, e.inputs[1].type, numbers, out):
+        return [_elements(b, left, b.view(y), numbers, out)]
     right = known(y) or _narrow(b, y, numbers, left) or b.view(y)
 
     def emit(expression: Expression, operands: Sequence[View], outs: Sequence[View]) -> None:
@@ -58,6 +67,54 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     y = LazyProduct(out.shape, out.dtype, emit)
     y.equation = e
     return [y]
+
+
+def _by_elements(x: ArrayType, y: ArrayType, numbers: DotDimensionNumbers, out: ArrayType) -> bool:
+    """Whether many sums have few terms each, and one operand is a vector for each matrix of the other.
+
+    A kernel for products would spend most of its time on the begins and ends of sums. As operations on elements they
+    fill vectors and become part of what follows.
+    """
+    (xc, _), (xb, _) = numbers
+    batch, depth = (math.prod(x.shape[i] for i in axes) for axes in (xb, xc))
+    if batch * depth not in (x.size, y.size) or out.size < LEAST or isa.current().reproducible:
+        return False
+    most = NEAR if batch < LEAST else SHORT if out.size > batch else LONG
+    return 1 < depth <= most and all(a.dtype in SUMS for a in (x, y, out))
+
+
+def _elements(b: Builder, left: View, right: View, numbers: DotDimensionNumbers, out: ArrayType) -> Lazy:
+    """The sums of products of elements; sums of few are written out."""
+    (xc, yc), (xb, yb) = numbers
+    xf, yf = free(len(left.shape), xc, xb), free(len(right.shape), yc, yb)
+    deep = tuple(left.shape[i] for i in xc)
+    sums = sums_of(left.dtype, right.dtype, out.dtype, math.prod(deep))
+    whole = math.prod(deep) > NEAR
+    shape = (*out.shape, *deep) if whole else out.shape
+
+    def converted(x: Lazy, dtype: DType) -> Lazy:
+        params = (("dtype", dtype),)
+        return x if x.dtype == dtype else Map(convert_element_type, params, (x,), x.shape, dtype)
+
+    def elements(v: View, batch: Axes, own: Axes, first: int, contracted: Axes, at: Sequence[Affine]) -> Lazy:
+        places: list[Affine] = [FIXED] * len(v.shape)
+        for to, d in [*enumerate(batch), *enumerate(own, first)]:
+            places[d] = (0, ((to, 1),))
+        for d, place in zip(contracted, at, strict=True):
+            places[d] = place
+        return converted(indexed(LazyLeaf(v), shape, tuple(places)), sums)
+
+    def term(at: Sequence[Affine]) -> Lazy:
+        n, m = len(xb), len(xb) + len(xf)
+        return Map(mul, (), (elements(left, xb, xf, n, xc, at), elements(right, yb, yf, m, yc, at)), shape, sums)
+
+    if whole:
+        axes = tuple(range(len(out.shape), len(shape)))
+        total: Lazy = LazyReduce("add", term([(0, ((d, 1),)) for d in axes]), axes, bytes(sums.itemsize))
+    else:
+        first, *rest = (term([(k, ()) for k in at]) for at in np.ndindex(*deep))
+        total = reduce(lambda y, x: Map(add, (), (y, x), shape, sums), rest, first)
+    return lowered(b, converted(total, out.dtype))
 
 
 def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> View | None:

@@ -339,3 +339,32 @@ def test_loops_read_small_integers_as_they_are():
     for _ in range(5):
         want = want @ w * 0.05
     np.testing.assert_allclose(nx.jit(f)(w, many), want, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("spec", "x", "y"),
+    [
+        ("hwc,c->hw", (9, 16, 3), (3,)),
+        ("c,hwc->hw", (3,), (9, 16, 3)),
+        ("ci,c->i", (4, 70), (4,)),
+        ("ij,ij->i", (70, 2), (70, 2)),
+        ("ij,ij->i", (70, 33), (70, 33)),
+        ("bij,bj->bi", (70, 5, 6), (70, 6)),
+        ("abi,iab->ab", (3, 2, 40), (40, 3, 2)),
+        ("ijk,kji->k", (2, 2, 70), (70, 2, 2)),
+    ],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_many_short_sums_are_part_of_what_follows(spec, x, y, dtype):
+    def product(a, b):
+        return jnp.exp(-jnp.einsum(spec, a, b))
+
+    rng, dtype = np.random.default_rng(0), np.dtype(getattr(ml_dtypes, dtype, dtype))
+    x, y = (rng.uniform(-1, 1, s).astype(dtype) for s in (x, y))
+    many = spec != "abi,iab->ab"  # of six sums, the kernel for products makes each by vectors
+    assert {"gemv", "gemm"}.isdisjoint(kernels(product, x, y)) is many
+    (found,) = run(product, x, y)
+    exact = np.exp(-np.einsum(spec, x.astype(np.float64), y.astype(np.float64)))
+    tolerance = {2: 0.02, 4: 1e-5, 8: 1e-13}[dtype.itemsize]
+    assert found.dtype == dtype
+    np.testing.assert_allclose(found.astype(np.float64), exact, rtol=tolerance)
