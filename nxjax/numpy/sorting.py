@@ -216,16 +216,14 @@ def searchsorted(
         return low
     if x.dtype == dtypes.bool_:
         x, q = convert(x, dtypes.int8), convert(q, dtypes.int8)
-    high = full_scalar(q.shape, n, index)
-    for _ in range(max(1, math.ceil(math.log2(n + 1)))):
-        # The sum may need the bit of the sign.
-        middle = ops.shift_right_logical(ops.add(low, high), full_like(low, 1))
-        here = take(x, middle, mode="clip")
+    # Of the `left` places from `low` on, the first half is passed over where its last element comes before.
+    left = n + 1
+    while left > 1:
+        half = left // 2
+        here = take(x[half - 1 : n], low, mode="clip")
         after = _precedes(here, q) if side == "left" else ops.not_(_precedes(q, here))
-        after = ops.and_(after, ops.lt(low, high))
-        low = ops.select_n(after, low, ops.add(middle, full_like(low, 1)))
-        high = ops.select_n(after, middle, high)
-        high = ops.max(low, high)
+        low = ops.select_n(after, low, ops.add(low, full_like(low, half)))
+        left -= half
     return low
 
 
