@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import types as python_types
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
 
 from nxjax.errors import DtypeError, GradientError, MissingRuleError, ParameterError, described
@@ -23,13 +24,17 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.has_aux import FlatFunction
-from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, not_none_mask
+from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, mask_or, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
 R = TypeVar("R")
+
+
+# Whether a rule is run for what varies in it alone. It may call its own function, whose derivative nobody takes then.
+_asking: ContextVar[bool] = ContextVar("asking", default=False)
 
 
 class CustomCall(ProgramCall):
@@ -43,6 +48,26 @@ class CustomCall(ProgramCall):
     ) -> tuple[ArrayType, ...]:
         check_count(self, "num_consts", num_consts, len(types))
         return super().infer(*types, program=program)
+
+    def _rule_varies(self, rule: Any, types: Sequence[ArrayType], count: int) -> Mask:
+        """Of each result whether its derivative by the batched ``rule`` varies, which the result itself may not do."""
+        found: list[Mask] = []
+
+        def flat(*xs: Array) -> Arrays:
+            ys, varies = self.derivative(rule, xs, count)
+            found.append(varies)
+            return ys
+
+        token = _asking.set(True)
+        try:
+            stage(flat, types, self.name)
+        finally:
+            _asking.reset(token)
+        return found[0]
+
+    def derivative(self, rule: Any, primals: Arrays, count: int) -> tuple[Arrays, Mask]:
+        """What the batched ``rule`` gives, and of each of ``count`` results whether it or its derivative varies."""
+        raise NotImplementedError
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
         return super().with_token({**params, "num_consts": params["num_consts"] + 1}, thread)
@@ -58,9 +83,11 @@ class CustomCall(ProgramCall):
     ) -> tuple[Any, Any]:
         mask, force = not_none_mask(dims), (True,) * len(program.outputs)
         varies = batch_program(program, size, mask, None, axis_name)[1] if size else force
-        # Rules give a batch in every result; of one that is the same in all elements, the first element is taken.
         mapped, _ = batch_program(program, size, mask, force, axis_name)
         rule = self.batched_rule(rule, size, mask[num_consts:], axis_name)
+        if not (all(varies) or _asking.get()):
+            varies = mask_or(varies, self._rule_varies(rule, mapped.in_types[num_consts:], len(force)))
+        # Rules give a batch in every result; of one that is the same in all elements, the first element is taken.
         ys = self(*batch_to_front(args, dims, size), program=mapped, num_consts=num_consts, rule=rule)
         first = tuple(y if v else row(y, 0) for y, v in zip(ys, varies, strict=True))
         return first, tuple(0 if v else None for v in varies)

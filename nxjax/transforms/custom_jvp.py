@@ -29,7 +29,7 @@ from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, zero_tangent
 from nxjax.transforms.linear_util import wrap_init
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import Mask, expand_by_mask, not_none_mask
+from nxjax.transforms.nested import Mask, expand_by_mask, mask_or, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 
@@ -50,15 +50,20 @@ class BatchedJvp:
     axis_name: Any
 
     def __call__(self, primals: Arrays, tangents: Arrays) -> tuple[list[Array], list[Array | None]]:
+        out, found = self.results(primals, tangents)
+        moved: list[Any] = [None if y is None else move_batch(y, d, self.size) for y, d in zip(out, found, strict=True)]
+        n = len(moved) // 2
+        return moved[:n], moved[n:]
+
+    def results(self, primals: Arrays, tangents: Arrays) -> tuple[list[Any], list[int | None]]:
+        """What the rule gives, results then tangents, and along which dimension each varies."""
+
         def flat(*xs: Array) -> Tangents:
             ys, ts = self.rule(xs[: len(primals)], xs[len(primals) :])
             return [*ys, *ts]
 
         dims = [0 if d else None for d in self.dims]
-        out, found = vmap_with_zeros(flat, self.size, [*primals, *tangents], [*dims, *dims], self.axis_name)
-        moved: list[Any] = [None if y is None else move_batch(y, d, self.size) for y, d in zip(out, found, strict=True)]
-        n = len(moved) // 2
-        return moved[:n], moved[n:]
+        return vmap_with_zeros(flat, self.size, [*primals, *tangents], [*dims, *dims], self.axis_name)
 
 
 @final
@@ -90,6 +95,11 @@ class CustomJvpCall(CustomCall):
             ys, dys = _stage_tangents_only(rule, xs, filled, trace)
         check_results("custom_jvp", program, ys)
         return tuple(ys), tuple(dys)
+
+    def derivative(self, rule: BatchedJvp, primals: Arrays, count: int) -> tuple[Arrays, Mask]:
+        ys, dims = rule.results(primals, [zero_tangent(x.type) for x in primals])
+        varies = not_none_mask(dims)
+        return [y for y in ys if y is not None], mask_or(varies[:count], varies[count:])
 
 
 custom_jvp_call = CustomJvpCall()

@@ -69,7 +69,7 @@ class BatchedForward(Forward):
     def with_perturbed(self, perturbed: Mask) -> Forward:
         return replace(self, rule=self.rule.with_perturbed(perturbed))
 
-    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], Pullback]:
+    def __call__(self, primals: Arrays) -> tuple[list[Array], list[Array], _BatchedPullback]:
         store: list[Any] = []
 
         def flat(*xs: Array) -> Arrays:
@@ -137,6 +137,10 @@ class CustomVjpCall(CustomCall):
             out_types=tuple(y.type.strong() for y in ys),
         )
         return tuple(ys), tuple(t if d else None for t, d in zip(found, differentiable, strict=True))
+
+    def derivative(self, rule: BatchedForward, primals: Arrays, count: int) -> tuple[Arrays, Mask]:
+        ys, residuals, pull = rule(primals)
+        return [*ys, *residuals], (any(not_none_mask(pull.residual_dims)),) * count
 
 
 @final

@@ -163,3 +163,17 @@ def test_an_interpreter_may_bind_a_call_again_or_call_its_function():
     given = call.primitive.get_bind_params(call.params)
     assert float(call.primitive.bind(2.0, **given)[0]) == float(given["subfuns"][0].call_wrapped(nx.array(2.0))[0]) == 4
     assert float(nx.grad(lambda x: call.primitive.bind(x, **given)[0])(2.0)) == 3
+
+
+@pytest.mark.parametrize("how", [lambda f: f, nx.jit])
+def test_a_derivative_may_vary_where_the_result_does_not(how):
+    @nx.custom_jvp
+    def f(x, y):
+        return x * 1.0
+
+    f.defjvp(lambda primals, tangents: (f(*primals), tangents[0] * primals[1]))
+    y = nx.asarray([1.0, 2.0, 3.0])
+    once = lambda x: nx.vmap(lambda y: f(x, y) * y)(y)
+    assert how(nx.jacfwd(once))(2.0).tolist() == [1.0, 4.0, 9.0]
+    assert how(nx.grad(lambda x: once(x).sum()))(2.0) == 14.0
+    assert how(nx.grad(lambda x: nx.vmap(lambda z: once(x) * z)(y).sum()))(2.0) == 84.0

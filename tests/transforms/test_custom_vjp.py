@@ -203,3 +203,14 @@ def test_residuals_that_are_numbers_of_python_stay():
     for g in (nx.grad(lambda x: f(x, 2.0).sum()), nx.jit(nx.grad(lambda x: nx.vmap(f, (0, None))(x, 2.0).sum()))):
         np.testing.assert_array_equal(g(x), [2, 2, 2])
     assert set(kinds) == {(bool, int, float)}
+
+
+@pytest.mark.parametrize("how", [lambda f: f, nx.jit])
+def test_a_gradient_may_vary_where_the_result_does_not(how):
+    @nx.custom_vjp
+    def f(x, y):
+        return x * 1.0
+
+    f.defvjp(lambda x, y: (x * 1.0, y), lambda y, ct: (ct * y, ct * 0))
+    y = nx.asarray([1.0, 2.0, 3.0])
+    assert how(nx.grad(lambda x: nx.vmap(lambda y: f(x, y) * y)(y).sum()))(2.0) == 14.0

@@ -3,13 +3,15 @@
 The op's first operand is the index. All branches take the same operands and return results of the same types. Under
 `vmap` over the index, the op stays one op with an index per element: each branch works on whole batches, and results
 are selected element by element. So its derivative selects among the branches' derivatives, and a branch that was not
-taken cannot add a NaN to a gradient, whichever of `grad` and `vmap` is outside.
+taken cannot add a NaN to a gradient, whichever of `grad` and `vmap` is outside. Operands that all elements share are
+not repeated: then the branches are written out with a selection behind them, and `_Taken` keeps gradients clean.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, final
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -17,12 +19,16 @@ from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
 from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.arithmetic import min as minimum
-from nxjax.ops.base import NDArray, check_operands, move_batch, require, zeros
+from nxjax.ops.base import NDArray, check_operands, like, move_batch, require, zeros
+from nxjax.ops.bitwise import or_
 from nxjax.ops.collectives import as_varying
-from nxjax.ops.compare import eq
+from nxjax.ops.compare import eq, ge, lt
 from nxjax.ops.convert import convert_element_type
-from nxjax.ops.select import select_leading
-from nxjax.ops.shape import transpose
+from nxjax.ops.create import iota
+from nxjax.ops.reduce import reduce_min
+from nxjax.ops.select import select_leading, select_n
+from nxjax.ops.shape import broadcast_in_dim, transpose
+from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import ArrayLike, PyTree
 from nxjax.trace.array import DeviceArray, as_value, wrap
@@ -33,6 +39,7 @@ from nxjax.trace.program import Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
+from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import instantiate
 from nxjax.transforms.nested import (
@@ -55,6 +62,7 @@ from nxjax.transforms.nested import (
     split_by_mask,
 )
 from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
+from nxjax.transforms.symbolic_zero import SymbolicZero
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 
@@ -168,6 +176,12 @@ class Cond(Nested):
             operands = [x if d is None else move_batch(x, d, size) for x, d in zip(xs, d_xs, strict=True)]
             ys = self(index, *captured, *operands, branches=mapped)
             return ys, tuple(index.ndim if v else None for v in varies)
+        each = not_none_mask(d_xs)
+        if not (all(each) or index.ndim > 1 or not size or index.type.vma or any(b.effect for b in branches)):
+            which, *operands = [
+                x if d is None else move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)
+            ]
+            return _sharing(axis_name, size, which, operands, each, branches), (0,) * len(branches[0].outputs)
         # An index per element: every operand is one per element too, so that no branch shares anything among them.
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
@@ -196,6 +210,49 @@ class Cond(Nested):
             return tuple(b.inline(chosen, (index, *column)) for column in zip(*results, strict=True))
         regions = [((), lambda b, branch=branch: b.program(branch, xs)) for branch in branches]
         return b.op("stablehlo.case", (index,), out, regions=regions)
+
+
+def _sharing(axis_name: Any, size: int, index: Array, xs: Arrays, each: Mask, branches: Branches) -> list[Array]:
+    """`Cond` of an index per element. Of operands, ``each`` says which are per element; all elements share others."""
+    force = (True,) * len(branches[0].outputs)
+    same = stage(lambda _, *xs: list(xs), [index.type.with_dtype(dtypes.bool_), *(x.type for x in xs)], "taken")
+    results: list[Arrays] = []
+    for i, b in enumerate(branches):
+        last = or_(lt(index, like(index, 0)), ge(index, like(index, i)))
+        taken = eq(index, like(index, i)) if i < len(branches) - 1 else last
+        mine = custom_jvp_call(taken, *xs, program=same, num_consts=0, rule=_Taken(each))
+        results.append(run(batch_program(b, size, each, force, axis_name)[0], mine))
+    return [choose(index, columns) for columns in zip(*results, strict=True)]
+
+
+@final
+@dataclass(frozen=True)
+class _Taken:
+    """The derivative of a branch's operands, which are as they were, by elements for which the branch is ``taken``.
+
+    What all elements share has one gradient, so an element for which the branch is not taken must not add a NaN to it.
+    Such elements become the first one for which it is. Where there is none, shared operands have no tangent.
+    """
+
+    each: Mask
+    symbolic_zeros: ClassVar[bool] = True
+
+    def __call__(self, primals: Arrays, tangents: Sequence[Any]) -> tuple[list[Array], list[Array | None]]:
+        taken, *xs = primals
+        size = taken.shape[0]
+        place = iota(dtype=dtypes.int32, shape=taken.shape, dimension=0)
+        first = reduce_min(select_n(taken, like(place, size), place), axes=(0,))
+        some = lt(first, like(first, size))
+        ys, ts = list(xs), list[Array | None]()
+        for i, (x, t, each) in enumerate(zip(xs, tangents[1:], self.each, strict=True)):
+            if each:
+                starts = (first, *(like(first, 0) for _ in x.shape[1:]))
+                row = dynamic_slice(x, *starts, slice_sizes=(1, *x.shape[1:]))
+                row = broadcast_in_dim(row, shape=x.shape, broadcast_dimensions=tuple(range(x.ndim)))
+                ys[i] = select_leading(taken, row, x)
+            counts = taken if each else some
+            ts.append(None if isinstance(t, SymbolicZero) else select_leading(counts, zeros(t.type), t))
+        return ys, ts
 
 
 def _choose_numpy(index: NDArray, columns: Sequence[NDArray]) -> NDArray:

@@ -127,6 +127,37 @@ def test_zeros_of_two_signs_are_two_results(pair: Any) -> None:
             assert [bool(np.signbit(way(nx.numpy.asarray(p)))) for p in (True, False)] == [*map(np.signbit, pair)]
 
 
+@pytest.mark.parametrize("how", [lambda f: f, nx.jit])
+def test_elements_that_take_another_branch_add_nothing_to_what_all_share(how: Any) -> None:
+    def logs(w: Any, x: Any) -> Any:
+        return nx.vmap(lambda a: nx.cond(a > 0, lambda v, w: nx.log(v * w), lambda v, w: v + 0 * w, a, w))(x)
+
+    gradient = how(nx.grad(lambda w, x: logs(w, x).sum(), (0, 1)))
+    for x, by_w, by_x in [
+        ([-1.0, 2.0, 0.0, -3.0], [1.0, 0.5], [2.0, 1.0, 2.0, 2.0]),
+        ([-1.0, 0.0], [0.0, 0.0], [2.0, 2.0]),
+    ]:
+        found = gradient(nx.asarray([1.0, 2.0]), nx.asarray(x))
+        close(found, (np.float32(by_w), np.float32(by_x)))
+    # Of the second row no element takes the first branch: it has a gradient of its own before all are added.
+    rows, w = np.float32([[-1, 2, 4], [0, 0, 0], [1, -1, 0]]), np.float32([1, 2])
+    twice = how(nx.grad(lambda w: nx.vmap(lambda x: logs(w, x).sum())(rows).sum()))
+    close(twice(w), np.float32([3, 1.5]))
+    close(how(nx.jacfwd(lambda w: logs(w, rows[0]).sum(0)))(w), np.float32([[2, 0], [0, 1]]))
+
+
+def test_what_all_elements_share_is_not_repeated() -> None:
+    def chosen(index: Any, x: Any, w: Any) -> Any:
+        experts = [lambda v, w, i=i: nx.tanh(v @ w[i]) for i in range(3)]
+        return nx.vmap(lambda i, v: nx.switch(i, experts, v, w))(index, x)
+
+    index, x, w = np.int32([2, 0, 1, 0, 7]), np.ones((5, 4), np.float32), np.ones((3, 4, 4), np.float32)
+    largest = x.size * 4  # of an element for each pair of numbers of an element of the batch
+    for f in (chosen, nx.grad(lambda i, x, w: chosen(i, x, w).sum(), 2)):
+        program = nx.make_jaxpr(f)(index, x, w)
+        assert max(v.type.size for e in program.equations for v in e.outputs) < largest
+
+
 CHOICES = {
     "cond": lambda a: nx.cond(a > 0, lambda b: nx.sin(b) * b, lambda b: b * b, a),
     "switch": lambda a: nx.switch((a > 0).astype(int) + (a > 1), [nx.sin, nx.cos, lambda b: b**3], a),

@@ -37,7 +37,7 @@ from nxjax.ops.precision import in_passes
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
-from nxjax.trace.types import ArrayType, Shape
+from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
 BYTES: Final = (dtypes.int8, dtypes.uint8)
