@@ -9,10 +9,11 @@ what a kernel computes is what it says.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Final, final
+from typing import Any, Final, final
 
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu.intrinsics import element, lanes_of, mangled, signature, vector
@@ -508,10 +509,11 @@ class Function:
 
 @final
 class LlvmModule:
-    """Functions that are compiled together."""
+    """Functions that are compiled together; ``uses``: how often they need code that they may share, by what it is."""
 
     def __init__(self) -> None:
         self.functions: dict[str, Function] = {}
+        self.uses: Counter[Any] = Counter()
         # Helpers that several kernels bring: by the time of the text they are what is there already.
         self._doubles: list[Function] = []
         self.globals: dict[str, str] = {}

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
+from nxjax.config.digest import digest
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import pointer
@@ -25,10 +26,15 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.nest import Iota, Nest, Output, Reduction
 from nxjax.kernels.cpu.nest_passes import parts, scratch_sizes, widths
 from nxjax.kernels.cpu.nest_plan import uneven
+from nxjax.kernels.cpu.op_files import DEAR, FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
+# How often a module has the code of a function where it is used. LLVM takes milliseconds for each, so further uses are
+# calls, which take up to a third longer to run: not where there are more points than these.
+IN_LINE: Final = 8
+FEW_POINTS: Final = 1 << 12
 
 
 def emit(nest: Nest, module: LlvmModule, isa: Isa) -> None:
@@ -50,12 +56,12 @@ def emit(nest: Nest, module: LlvmModule, isa: Isa) -> None:
             bits = bits | f.cast("ptrtoint", p, "i64")
         aligned = (bits & 63).eq(0)
         with f.if_(aligned):
-            _loops(NestEmitter(nest, f, isa, True), places, lo, hi)
+            _loops(NestEmitter(nest, module, f, isa, True), places, lo, hi)
             f.line("fence seq_cst")  # they are seen by whoever is told that this is done
         with f.if_(~aligned):
-            _loops(NestEmitter(nest, f, isa), places, lo, hi)
+            _loops(NestEmitter(nest, module, f, isa), places, lo, hi)
     else:
-        _loops(NestEmitter(nest, f, isa), places, lo, hi)
+        _loops(NestEmitter(nest, module, f, isa), places, lo, hi)
     f.ret()
 
 
@@ -114,8 +120,9 @@ class Here:
 class NestEmitter:
     """Writes one nest; ``streams``: large outputs go past the caches."""
 
-    def __init__(self, nest: Nest, f: Function, isa: Isa, streams: bool = False) -> None:
+    def __init__(self, nest: Nest, module: LlvmModule, f: Function, isa: Isa, streams: bool = False) -> None:
         self.nest = nest
+        self.module = module
         self.streams = streams
         self.f = f
         self.isa = isa
@@ -192,7 +199,29 @@ class NestEmitter:
         if not node.args:
             return ops.emit(f, self.isa, node.op.name, dict(node.params), [], node.dtype, [])
         ins = [nest.dtype_of(a) for a in node.args]
+        long = node.op.name in FUNCTIONS and DEAR.get(node.op.name, 0) >= 12
+        # With a constant among its operands a function may have shorter code.
+        if long and nest.size <= FEW_POINTS and all(x.name.startswith("%") for x in xs):
+            key = (node.op.name, node.params, node.dtype, *ins, *(x.type for x in xs))
+            self.module.uses[key] += 1
+            if self.module.uses[key] > IN_LINE:
+                helper = self._helper(key, node, ins, xs)
+                return f.call(helper.name, helper.result, *xs)
         return ops.emit(f, self.isa, node.op.name, dict(node.params), ins, node.dtype, xs)
+
+    def _helper(
+        self, key: tuple[Any, ...], node: ExpressionNode, ins: Sequence[DType], xs: Sequence[Value]
+    ) -> Function:
+        """The module's function that is ``node``."""
+        name = f"{node.op.name}.{digest(repr(key).encode()).hexdigest()[:16]}"
+        helper = self.module.functions.get(name)
+        if helper is None:
+            helper = Function(name, [x.type for x in xs], linkage="internal")
+            y = ops.emit(helper, self.isa, node.op.name, dict(node.params), ins, node.dtype, helper.arguments)
+            helper.result = y.type
+            helper.ret(y)
+            self.module.add(helper)
+        return helper
 
     def _iota(self, scope: LoopScope, node: Iota, here: Here) -> Value:
         f, nest = self.f, self.nest

@@ -506,3 +506,20 @@ def test_streams_want_no_alignment(isa, offset):
     # Such stores are seen by other threads after a fence only, which no test on one processor can tell by its numbers.
     text = engine(named(isa)).texts([nest])
     assert "nontemporal" in text and "fence seq_cst" in text[text.rindex("nontemporal") :]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_a_module_has_the_code_of_a_function_some_times_and_calls_it_from_then_on(isa):
+    def nest(points, times):
+        nodes = [ExpressionNode(tanh, (), (i,), F32) for i in range(times)]
+        return Nest((points,), 1, False, (Input(F32, (4,)),), tuple(nodes), (Output(times, (4,)),))
+
+    def lines(points, times):
+        return engine(named(isa)).texts([nest(points, times)]).count("\n")
+
+    some = nest_emit.IN_LINE
+    assert lines(64, 10 * some) < 2 * lines(64, some)
+    assert lines(2 * nest_emit.FEW_POINTS, 10 * some) > 9 * lines(64, some)
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    called, in_line = (run(nest(n, 2 * some), np.resize(x, n), name=isa)[0] for n in (64, 2 * nest_emit.FEW_POINTS))
+    assert called.tobytes() == in_line[:64].tobytes()
