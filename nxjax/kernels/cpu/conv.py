@@ -118,7 +118,7 @@ class Conv(Kernel):
         self.scratch = self._zeros + (room if self.packs else 0)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
         work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
-        self.grain = max(1, (1 << 18) // max(work, 1))
+        self.grain = max(1, (1 << 17) // max(work, 1))
 
     def _run(self, size: int) -> int:
         """Pixel blocks of an item. Items with the same pixels come one after the other.

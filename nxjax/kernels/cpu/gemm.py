@@ -191,7 +191,7 @@ class Gemm(Kernel):
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         b = self.blocks
         work = 2 * min(b.rows, self.problem.rows) * min(b.columns, self.problem.columns) * max(self.problem.depth, 1)
-        return max(1, 400_000 // work)
+        return max(1, 250_000 // work)
 
     @property
     def ends(self) -> bool:

@@ -84,7 +84,7 @@ class Gemv(Kernel):
 
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(1, 65536 // max(1, self.block * self.depth))
+        return max(1, 16384 // max(1, self.block * self.depth))
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

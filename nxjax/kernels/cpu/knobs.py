@@ -50,7 +50,7 @@ GEMM_SECOND: Final = Knob(
 )
 GEMM_ROWS: Final = Knob("gemm.rows", 128, (32, 64, 128, 256, 512), "rows of an item, about")
 GEMM_ITEMS: Final = Knob("gemm.items", 16, (4, 8, 16, 32, 64), "items that are wanted")
-GEMM_WORK: Final = Knob("gemm.work", _MIB, (_MIB // 4, _MIB, 4 * _MIB), "products of an item, at least")
+GEMM_WORK: Final = Knob("gemm.work", _MIB // 8, (_MIB // 8, _MIB // 2, 4 * _MIB), "products of an item, at least")
 GEMM_OWN: Final = Knob("gemm.own", 192 * _KIB, (96 * _KIB, 192 * _KIB, 384 * _KIB), "bytes of panels an item makes")
 GEMM_WHOLE: Final = Knob(
     "gemm.whole", 256 * _KIB, (0, 64 * _KIB, 256 * _KIB, 2 * _MIB, NEVER), "bytes up to which all is packed at once"

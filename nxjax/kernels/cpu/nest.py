@@ -242,7 +242,7 @@ class Nest(Kernel):
         count = math.prod(outer[:dealt]) * (self.blocks if not self.rows and self.kept else 1)
         self.items = count if math.prod(self.sizes[: self.kept]) else 0
         per = max(self.size // max(self.items, 1) * self.weight, 1)
-        self.grain = max(1, (8 * self.item) // per)
+        self.grain = max(1, (4 * self.item) // per)
         self._plan_scratch()
 
     def _plan_scratch(self) -> None:

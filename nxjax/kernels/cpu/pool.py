@@ -107,7 +107,7 @@ class Pool(Kernel):
         self._table = 8 * TAPS * 18
         room = self.levels * self.pixels * (problem.groups + lanes) * self.acc.itemsize if self.parts else 0
         self.scratch = self._table + self._row + room
-        self.grain = max(1, (1 << 16) // max(self.reach * problem.groups * problem.taps, 1))
+        self.grain = max(1, (1 << 15) // max(self.reach * problem.groups * problem.taps, 1))
 
     @property
     def neutral(self) -> Any:

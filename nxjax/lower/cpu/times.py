@@ -10,9 +10,10 @@ from nxjax.kernels.cpu.base import Kernel
 _FLOPS_PER_NS: Final = 16.0
 BYTES_PER_NS: Final = 16.0
 STEP_NS: Final = 10
-# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs two microseconds
-# while they wait awake, fifteen where they sleep.
-_GRAINS: Final = 3
+# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs less than one
+# microsecond while they wait awake, and the machine knows when to wake those that sleep.
+_GRAINS: Final = 2
+_FEW: Final = 8
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
 CHUNKS: Final = 512
 
@@ -29,6 +30,10 @@ def is_parallel(kernel: Kernel) -> bool:
 
 
 def chunk_of(kernel: Kernel) -> int:
-    """How many items a thread takes at once: by the number of items and the grain only."""
-    grain = max(kernel.grain, 1)
-    return grain * max(1, -(-kernel.items // (grain * CHUNKS)))
+    """How many items a thread takes at once: by the number of items and the grain only.
+
+    About a grain, in pieces of one size. Few pieces are an even number: of three, one thread would have two.
+    """
+    count = min(max(kernel.items // max(kernel.grain, 1), 1), CHUNKS)
+    count += count % 2 if 1 < count < _FEW else 0
+    return max(1, -(-kernel.items // count))

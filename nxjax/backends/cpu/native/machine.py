@@ -31,6 +31,7 @@ from nxjax.backends.cpu.native.abi import COPY_BLOCK, NO_MEMORY, OK, RAISED
 from nxjax.backends.cpu.native.sync import (
     System,
     arithmetic,
+    clock,
     fetch,
     load,
     null,
@@ -48,6 +49,7 @@ from nxjax.backends.cpu.native.tables import (
     F_LEFT,
     F_NEXT,
     F_THREAD,
+    F_WEIGHT,
     FRAME_HEADER,
     INSTRUCTION,
     MOVE,
@@ -132,9 +134,7 @@ def _poll(module: LlvmModule, system: System) -> None:
     with f.if_(main.ne(here)):
         f.ret(f.constant("i64", OK))
     if system.clock >= 0:
-        time = f.alloca("i64", 2, 8)
-        f.call("clock_gettime", "i32", f.constant("i32", system.clock), time)
-        now = word(f, time, 0) * 1_000_000_000 + word(f, time, 8)
+        now = clock(f, system)
         due = word(f, context, F_NEXT)
         with f.if_(due.eq(0)):
             put(f, now + _SIGNALS, context, F_NEXT)
@@ -227,6 +227,7 @@ def _steps(module: LlvmModule) -> None:
 
     f.label("parallel")
     chunk, bytes_ = word(f, here, TARGET), word(f, here, EXTRA)
+    put(f, word(f, here, WEIGHT), frame, F_WEIGHT)
     status = f.call("nx_parallel_for", "i64", kernel(), words(), count(), chunk, bytes_, scratch, frame)
     f.branch_if(status.ne(0), "raised", "parallel.done")
     f.label("parallel.done")

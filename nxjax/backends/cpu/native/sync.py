@@ -91,6 +91,13 @@ def pause(f: Function, system: System) -> None:
         f.intrinsic("aarch64.hint", "void", f.constant("i32", 1))
 
 
+def clock(f: Function, system: System) -> Value:
+    """Nanoseconds of the clock that never goes back, where the ``system`` has one."""
+    time = f.alloca("i64", 2, 8)
+    f.call("clock_gettime", "i32", f.constant("i32", system.clock), time)
+    return f.load("i64", time, 8) * 1_000_000_000 + f.load("i64", f.at(time, 8), 8)
+
+
 # How floats are rounded, and whether subnormal ones are taken for 0: the bits that say it, and IEEE's defaults.
 _CONTROL: Final = {"x86": (0xFFC0, 0x1F80), "arm": (0x3C8_9F07, 0)}
 

@@ -46,8 +46,8 @@ RELOCATION: Final = 24
 TAPE: Final = 15 * 8
 
 # Of a frame: the block that temporaries' words point to, nanoseconds until the clock is read, when to ask for signals,
-# the thread state while the interpreter's lock is given back (else null).
-F_BLOCK, F_LEFT, F_NEXT, F_THREAD = 0, 8, 16, 24
+# the thread state while the interpreter's lock is given back (else null), estimated nanoseconds of the parallel step.
+F_BLOCK, F_LEFT, F_NEXT, F_THREAD, F_WEIGHT = 0, 8, 16, 24, 32
 FRAME_HEADER: Final = 64
 
 ALIGN: Final = 64  # of constants, scratch and temporaries

@@ -1,7 +1,8 @@
 """Threads: a kernel's items in chunks, taken by whoever is free, the caller among them.
 
 Chunks depend on the number of items and the chunk's size only; who takes which does not matter to a kernel, whose items
-are independent. One region at a time has the helpers: a caller that finds them taken does its work alone, so callers
+are independent. Each thread has a range of them and takes those first, then those that are left of others': so what one
+kernel wrote in a core's caches, the next one mostly reads there. One region at a time has the helpers: a caller that finds them taken does its work alone, so callers
 never wait for each other.
 
     caller    describe the region; open the gate; wake helpers; take chunks; close the gate; wait until it is empty
@@ -11,16 +12,24 @@ The gate counts who is inside. A helper that wakes late finds it closed and nobo
 processors cost little. Helpers wait awake for a while (not where there are more of them than processors), then sleep
 on a condition variable of their own. Plain POSIX, no system call of one system's; where there are no POSIX threads,
 the caller does everything.
+
+To wake a helper costs the caller ten microseconds, and the helper comes later still; one that is awake costs a tenth of
+one. So helpers outwait the parts of a program that one thread does, and give the processor to whoever wants it
+meanwhile. And who asleep are woken when regions of a short time together would have gained by them what waking costs
+(`_worth`): a short program that is called now and then runs on one thread, and one that is called again and again on
+all.
 """
 
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from typing import Final
 
 from nxjax.backends.cpu.native.sync import (
     PTHREAD_BYTES,
     System,
+    clock,
     fetch,
     forever,
     load,
@@ -32,20 +41,35 @@ from nxjax.backends.cpu.native.sync import (
     swap_if,
     word,
 )
+from nxjax.backends.cpu.native.tables import F_WEIGHT
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 
 MOST: Final = 255  # helpers
 _STACK: Final = 4 * 2**20  # bytes; some systems give a thread no more than 128 KiB
 _OWN_KEPT: Final = 256 * 1024  # bytes of scratch that a helper keeps between regions
+# After the turns that it waits awake, a helper waits for so many times as many, and gives the processor away every so
+# many of them.
+_PATIENCE: Final = 8
+_YIELD: Final = 64
+# Sleeping helpers are woken for so many nanoseconds of estimated work, if no longer lies between two pieces of it.
+_WORTH_NS: Final = 50_000
+_APART_NS: Final = 1_000_000
 
 # State. What several threads write lies on cache lines of its own.
-_BUSY, _GATE, _NEXT, _SEQUENCE = 0, 64, 128, 192
-# The region: kernel, words, items, chunk, bytes of scratch, helpers that may take part, number of chunks.
-_KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS, _CHUNKS = range(256, 256 + 56, 8)
+_BUSY, _GATE, _SEQUENCE = 0, 64, 128
+# The region: kernel, words, items, chunk, bytes of scratch, helpers that may take part, number of chunks, its mark.
+_KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS, _CHUNKS, _MARK = range(192, 192 + 64, 8)
+_PARTS = 256  # ranges of chunks
 # Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist, regions so far.
 _WANTED, _SPINS, _STARTED, _REGIONS = range(320, 352, 8)
+# Of the regions that found helpers asleep: when the last was, and the work since they were last woken.
+_ASKED, _MISSED = 352, 360
 _EMPTY_LOCK, _EMPTY = 384, 384 + PTHREAD_BYTES  # the caller sleeps here until the gate is empty
-_SLOTS: Final = 640
+_TAKEN: Final = 640  # what is taken of each range, a cache line each
+_RANGES: Final = 8  # ranges at most: of more threads, several begin in one
+_TAKEN_BITS: Final = 24
+_TAKEN_MOST: Final = 2**_TAKEN_BITS - 1
+_SLOTS: Final = _TAKEN + 64 * _RANGES
 # A helper's slot: the last region it has seen, whether it sleeps, its scratch (address, bytes), its number.
 _SEEN, _SLEEPS, _OWN, _OWN_BYTES, _NUMBER, _LOCK, _WAKE = 0, 8, 16, 24, 32, 64, 64 + PTHREAD_BYTES
 _SLOT: Final = 64 + 2 * PTHREAD_BYTES
@@ -67,7 +91,7 @@ def emit(module: LlvmModule, system: System) -> None:
     _set(module, system)
     _statistics(module)
     if system.threads:
-        for write in (_wake, _chunks, _helper, _start, _close):
+        for write in (_wake, _worth, _chunks, _helper, _start, _close):
             write(module, system)
     _reset(module, system)
     _forked(module)
@@ -121,27 +145,77 @@ def _wake(module: LlvmModule, _: System) -> None:
     f.ret()
 
 
+def _worth(module: LlvmModule, system: System) -> None:
+    """``i64 nx_worth(ptr context)``: whether a region is to wake helpers that sleep; the owner of the region asks.
+
+    Work that is not known (no ``context``) is worth it, and all where there is no clock.
+    """
+    f = _function(module, "nx_worth", ["ptr"], "i64")
+    (context,) = f.arguments
+    yes, no = f.constant("i64", 1), f.constant("i64", 0)
+    if system.clock >= 0:
+        with f.if_(context.ne(0)):
+            state = _state(f)
+            now = clock(f, system)
+            missed = f.select((now - word(f, state, _ASKED)).ult(_APART_NS), word(f, state, _MISSED), no)
+            missed = missed + word(f, context, F_WEIGHT)
+            enough = missed.uge(_WORTH_NS)
+            put(f, now, state, _ASKED)
+            put(f, f.select(enough, no, missed), state, _MISSED)
+            f.ret(f.select(enough, yes, no))
+    f.ret(yes)
+
+
+def _awaited(f: Function, system: System, done: Callable[[], Value], to: str) -> None:
+    """Wait awake, for a while; go ``to`` where it is ``done``. Others get the processor when it takes longer."""
+    spins = load(f, f.at(_state(f), _SPINS))
+    with f.loop(0, spins):
+        with f.if_(done()):
+            f.branch(to)
+        pause(f, system)
+    with f.loop(0, spins * _PATIENCE, _YIELD):
+        with f.loop(0, _YIELD):
+            with f.if_(done()):
+                f.branch(to)
+            pause(f, system)
+        f.call(system.symbols[2], "i32")
+
+
 def _chunks(module: LlvmModule, _: System) -> None:
-    """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals."""
-    f = _function(module, "nx_chunks", ["ptr", "ptr"], "i64")
-    scratch, context = f.arguments
+    """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals.
+
+    Helper ``number`` (0: the caller) begins in its own range. A range's word is the region's mark, and how many of its
+    chunks are taken; with the mark of another region it counts as 0, so nobody has to clear it.
+    """
+    f = _function(module, "nx_chunks", ["ptr", "ptr", "i64"], "i64")
+    scratch, context, number = f.arguments
     state = _state(f)
     kernel, words = word(f, state, _KERNEL, "ptr"), word(f, state, _WORDS, "ptr")
     items, chunk, chunks = word(f, state, _ITEMS), word(f, state, _CHUNK), word(f, state, _CHUNKS)
-    with forever(f) as (turn, after):
-        i = fetch(f, "add", f.at(state, _NEXT), 1)
-        some = f.fresh("t")[1:]
-        f.branch_if(i.ult(chunks), some, after)
-        f.label(some)
-        lo = i * chunk
-        f.call_pointer(kernel, "void", words, lo, f.intrinsic("smin", "i64", lo + chunk, items), scratch)
-        watched = f.fresh("t")[1:]
-        f.branch_if(context.eq(0), turn, watched)
-        f.label(watched)
-        status = f.call("nx_poll", "i64", context)
-        with f.if_(status.ne(0)):
-            store(f, chunks, f.at(state, _NEXT))  # nobody takes another
-            f.ret(status)
+    ranges, mark = word(f, state, _PARTS), word(f, state, _MARK)
+    with f.loop(0, ranges) as part:
+        own = (number + part.index).urem(ranges)
+        first = (own * chunks).udiv(ranges)
+        size = ((own + 1) * chunks).udiv(ranges) - first
+        place = f.at(f.at(state, _TAKEN), own, 64)
+        with forever(f) as (again, after):
+            taken = load(f, place)
+            i = f.select((taken & -_TAKEN_MOST - 1).eq(mark), taken & _TAKEN_MOST, 0)
+            some, mine = f.fresh("t")[1:], f.fresh("t")[1:]
+            f.branch_if(i.ult(size), some, after)
+            f.label(some)
+            f.branch_if(swap_if(f, place, taken, mark | (i + 1)), mine, again)
+            f.label(mine)
+            lo = (first + i) * chunk
+            f.call_pointer(kernel, "void", words, lo, f.intrinsic("smin", "i64", lo + chunk, items), scratch)
+            watched = f.fresh("t")[1:]
+            f.branch_if(context.eq(0), again, watched)
+            f.label(watched)
+            status = f.call("nx_poll", "i64", context)
+            with f.if_(status.ne(0)):
+                with f.loop(0, ranges) as each:  # nobody takes another
+                    store(f, mark | _TAKEN_MOST, f.at(f.at(state, _TAKEN), each.index, 64))
+                f.ret(status)
     f.ret(f.constant("i64", 0))
 
 
@@ -156,10 +230,7 @@ def _helper(module: LlvmModule, system: System) -> None:
     set_arithmetic(f, system)  # not that of the thread that started it
 
     f.label("wait")
-    with f.loop(0, load(f, f.at(state, _SPINS))):
-        with f.if_(load(f, sequence).ne(f.load("i64", seen, 8))):
-            f.branch("look")
-        pause(f, system)
+    _awaited(f, system, lambda: load(f, sequence).ne(f.load("i64", seen, 8)), "look")
     f.label("sleep")
     f.call("pthread_mutex_lock", "i32", lock_)
     # A caller first counts the region, then asks who sleeps; this is the other way round, so one of the two sees it.
@@ -193,7 +264,7 @@ def _helper(module: LlvmModule, system: System) -> None:
     put(f, f.select(memory.eq(0), f.constant("i64", 0), needed), slot, _OWN_BYTES)
     f.branch_if(memory.eq(0), "leave", "work")  # without memory the others do it
     f.label("work")
-    f.call("nx_chunks", "i64", word(f, slot, _OWN, "ptr"), null(f))
+    f.call("nx_chunks", "i64", word(f, slot, _OWN, "ptr"), null(f), number)
     f.label("leave")
     with f.if_(word(f, slot, _OWN_BYTES).ugt(_OWN_KEPT)):
         f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
@@ -256,10 +327,7 @@ def _close(module: LlvmModule, system: System) -> None:
     state = _state(f)
     gate = f.at(state, _GATE)
     fetch(f, "and", gate, _OPEN - 1)
-    with f.loop(0, load(f, f.at(state, _SPINS))):
-        with f.if_(load(f, gate).eq(0)):
-            f.ret()
-        pause(f, system)
+    _awaited(f, system, lambda: load(f, gate).eq(0), "empty")
     f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
     f.label("turn")
     f.branch_if(load(f, gate).eq(0), "done", "more")
@@ -268,6 +336,8 @@ def _close(module: LlvmModule, system: System) -> None:
     f.branch("turn")
     f.label("done")
     f.call("pthread_mutex_unlock", "i32", f.at(state, _EMPTY_LOCK))
+    f.branch("empty")
+    f.label("empty")
     f.ret()
 
 
@@ -278,6 +348,7 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
     state = _state(f)
     busy = f.at(state, _BUSY)
     if system.threads:
+        chunk = f.intrinsic("umax", "i64", chunk, items.lshr(_TAKEN_BITS - 1))
         chunks = (items + chunk - 1).udiv(chunk)
         wanted = load(f, f.at(state, _WANTED))
         helpers = f.intrinsic("umin", "i64", wanted, chunks) - 1
@@ -288,17 +359,23 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
         f.branch_if(fetch(f, "xchg", busy, 1).eq(0), "mine", "alone")
         f.label("mine")
         have = f.call("nx_start", "i64", helpers)
+        regions = word(f, state, _REGIONS) + 1
+        put(f, regions, state, _REGIONS)
+        parts = f.intrinsic("umin", "i64", have + 1, f.constant("i64", _RANGES))
         for x, offset in ((kernel, _KERNEL), (words, _WORDS), (items, _ITEMS), (chunk, _CHUNK),
-                          (scratch_bytes, _SCRATCH), (chunks, _CHUNKS)):  # fmt: skip
+                          (scratch_bytes, _SCRATCH), (chunks, _CHUNKS), (parts, _PARTS),
+                          (regions << _TAKEN_BITS, _MARK)):  # fmt: skip
             put(f, x, state, offset)
         store(f, have, f.at(state, _HELPERS))
-        store(f, 0, f.at(state, _NEXT))
         store(f, _OPEN, f.at(state, _GATE))
         fetch(f, "add", f.at(state, _SEQUENCE), 1)
-        f.call("nx_wake", "void", f.constant("i64", 0))
-        status = f.call("nx_chunks", "i64", scratch, context)
+        first, second = [load(f, f.at(_slot(f, f.constant("i64", n)), _SLEEPS)) for n in (1, 2)]
+        asleep = first | f.select(have.uge(2), second, 0)
+        with f.if_(asleep.ne(0)):
+            with f.if_(f.call("nx_worth", "i64", context).ne(0)):
+                f.call("nx_wake", "void", f.constant("i64", 0))
+        status = f.call("nx_chunks", "i64", scratch, context, f.constant("i64", 0))
         f.call("nx_close", "void")
-        put(f, word(f, state, _REGIONS) + 1, state, _REGIONS)
         store(f, 0, busy)
         f.ret(status)
     f.label("alone")
