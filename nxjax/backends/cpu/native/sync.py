@@ -63,10 +63,10 @@ def load(f: Function, p: Value, type: str = "i64") -> Value:
     return f.emit(type, f"load atomic {type}, ptr {p.name} seq_cst, align 8")
 
 
-def store(f: Function, x: Value | int, p: Value) -> None:
+def store(f: Function, x: Value | int, p: Value, order: str = "seq_cst") -> None:
     """An atomic store of an ``i64`` (or a pointer)."""
     x = f.value(x, "i64")
-    f.line(f"store atomic {x.type} {x.name}, ptr {p.name} seq_cst, align 8")
+    f.line(f"store atomic {x.type} {x.name}, ptr {p.name} {order}, align 8")
 
 
 def fetch(f: Function, op: str, p: Value, x: Value | int) -> Value:

@@ -56,16 +56,16 @@ _WORTH_NS: Final = 50_000
 _APART_NS: Final = 1_000_000
 
 # State. What several threads write lies on cache lines of its own.
-_BUSY, _GATE, _SEQUENCE = 0, 64, 128
-# The region: kernel, words, items, chunk, bytes of scratch, helpers that may take part, number of chunks, its mark.
-_KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS, _CHUNKS, _MARK = range(192, 192 + 64, 8)
-_PARTS = 256  # ranges of chunks
-# Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist, regions so far.
-_WANTED, _SPINS, _STARTED, _REGIONS = range(320, 352, 8)
+_BUSY, _GATE = 0, 64
+# The region, in the line that helpers look at while they wait: regions so far, kernel, words, items, chunk, bytes of
+# scratch, helpers that may take part.
+_SEQUENCE, _KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS = range(128, 128 + 56, 8)
+# Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist.
+_WANTED, _SPINS, _STARTED = range(192, 216, 8)
 # Of the regions that found helpers asleep: when the last was, and the work since they were last woken.
-_ASKED, _MISSED = 352, 360
-_EMPTY_LOCK, _EMPTY = 384, 384 + PTHREAD_BYTES  # the caller sleeps here until the gate is empty
-_TAKEN: Final = 640  # what is taken of each range, a cache line each
+_ASKED, _MISSED = 216, 224
+_EMPTY_LOCK, _EMPTY = 256, 256 + PTHREAD_BYTES  # the caller sleeps here until the gate is empty
+_TAKEN: Final = 512  # what is taken of each range, a cache line each
 _RANGES: Final = 8  # ranges at most: of more threads, several begin in one
 _TAKEN_BITS: Final = 24
 _TAKEN_MOST: Final = 2**_TAKEN_BITS - 1
@@ -181,6 +181,10 @@ def _awaited(f: Function, system: System, done: Callable[[], Value], to: str) ->
         f.call(system.symbols[2], "i32")
 
 
+def _chunks_of(items: Value, chunk: Value) -> Value:
+    return (items + chunk - 1).udiv(chunk)
+
+
 def _chunks(module: LlvmModule, _: System) -> None:
     """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals.
 
@@ -191,8 +195,9 @@ def _chunks(module: LlvmModule, _: System) -> None:
     scratch, context, number = f.arguments
     state = _state(f)
     kernel, words = word(f, state, _KERNEL, "ptr"), word(f, state, _WORDS, "ptr")
-    items, chunk, chunks = word(f, state, _ITEMS), word(f, state, _CHUNK), word(f, state, _CHUNKS)
-    ranges, mark = word(f, state, _PARTS), word(f, state, _MARK)
+    items, chunk = word(f, state, _ITEMS), word(f, state, _CHUNK)
+    chunks, mark = _chunks_of(items, chunk), word(f, state, _SEQUENCE) << _TAKEN_BITS
+    ranges = f.intrinsic("umin", "i64", word(f, state, _HELPERS) + 1, f.constant("i64", _RANGES))
     with f.loop(0, ranges) as part:
         own = (number + part.index).urem(ranges)
         first = (own * chunks).udiv(ranges)
@@ -349,7 +354,7 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
     busy = f.at(state, _BUSY)
     if system.threads:
         chunk = f.intrinsic("umax", "i64", chunk, items.lshr(_TAKEN_BITS - 1))
-        chunks = (items + chunk - 1).udiv(chunk)
+        chunks = _chunks_of(items, chunk)
         wanted = load(f, f.at(state, _WANTED))
         helpers = f.intrinsic("umin", "i64", wanted, chunks) - 1
         f.branch_if(helpers.gt(0), "several", "alone")
@@ -359,15 +364,12 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
         f.branch_if(fetch(f, "xchg", busy, 1).eq(0), "mine", "alone")
         f.label("mine")
         have = f.call("nx_start", "i64", helpers)
-        regions = word(f, state, _REGIONS) + 1
-        put(f, regions, state, _REGIONS)
-        parts = f.intrinsic("umin", "i64", have + 1, f.constant("i64", _RANGES))
         for x, offset in ((kernel, _KERNEL), (words, _WORDS), (items, _ITEMS), (chunk, _CHUNK),
-                          (scratch_bytes, _SCRATCH), (chunks, _CHUNKS), (parts, _PARTS),
-                          (regions << _TAKEN_BITS, _MARK)):  # fmt: skip
+                          (scratch_bytes, _SCRATCH)):  # fmt: skip
             put(f, x, state, offset)
-        store(f, have, f.at(state, _HELPERS))
-        store(f, _OPEN, f.at(state, _GATE))
+        # Who enters by the gate has seen it open, and so all that was written before: no waiting for each line.
+        store(f, have, f.at(state, _HELPERS), "release")
+        store(f, _OPEN, f.at(state, _GATE), "release")
         fetch(f, "add", f.at(state, _SEQUENCE), 1)
         first, second = [load(f, f.at(_slot(f, f.constant("i64", n)), _SLEEPS)) for n in (1, 2)]
         asleep = first | f.select(have.uge(2), second, 0)
@@ -423,6 +425,6 @@ def _statistics(module: LlvmModule) -> None:
     """``void nx_threads_statistics(ptr out)``: threads wanted, helpers that exist, regions so far."""
     f = _function(module, "nx_threads_statistics", ["ptr"], "void", seen=True)
     (out,) = f.arguments
-    for i, offset in enumerate((_WANTED, _STARTED, _REGIONS)):
+    for i, offset in enumerate((_WANTED, _STARTED, _SEQUENCE)):
         put(f, load(f, f.at(_state(f), offset)), out, 8 * i)
     f.ret()
