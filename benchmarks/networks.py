@@ -47,7 +47,7 @@ class Network:
 
     def __init__(self, name: str) -> None:
         model = MODELS[name]
-        self.apply, self.params = model.apply, model.init(0)
+        self.apply, self.params = model.apply, nx.device_put(model.init(0))
         self.images = [model.example(i) for i in range(CALIBRATED)]
         self.x = self.images[0]
         calls = [(self.params, x) for x in self.images]
