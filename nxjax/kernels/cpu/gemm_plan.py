@@ -22,6 +22,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 OWN_ROWS = 512  # rows of such an item, at most
+_LEAST_ROWS = 16  # rows of an item, if there are as many
 # Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
 _UNIT_LEAST = 1 << 15
 _UNIT_DEPTH = 256  # units of a block of depth: 32 rows of the left operand stay in the first cache
@@ -63,7 +64,8 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Gemm
     """The tile for so many rows and columns.
 
     Wide tiles need few loads per product; they are as high as registers allow, but no higher than the ways of the first
-    cache, so that rows may be any distance apart. Of the heights that do, the one that wastes the fewest rows.
+    cache, so that rows may be any distance apart. Of the heights that do, the one that wastes the fewest rows; and a
+    narrower tile where it wastes fewer columns.
     """
     if mode in STEPS:
         least = lambda h: (-(-rows // h) * (h + 4), -h)
@@ -74,10 +76,19 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Gemm
     # The repeated unit of a row needs a register where it is used more than once, and a product that is not summed.
     free = isa.registers - 1 - (not fused)
     widest = 4 if isa.registers >= 32 else 3 if isa.bits == 256 else 2
-    vectors = min(knobs.GEMM_VECTORS() or widest, widest, -(-columns // lanes))
-    most = min((free - vectors) // vectors, max(8, 14 // vectors))
-    heights = range(max(1, most // 2), most + 1)
-    height = min(heights, key=lambda h: (-(-rows // h) * (h * vectors + 0.5), -h))
+    widest = min(knobs.GEMM_VECTORS() or widest, widest, -(-columns // lanes))
+    narrowest = widest - (isa.bits == 256 and widest == 3 and not knobs.GEMM_VECTORS())
+
+    def waste(size: tuple[int, int]) -> tuple[float, int, int]:
+        height, vectors = size
+        return -(-rows // height) * -(-columns // (vectors * lanes)) * (height * vectors + 0.5), -vectors, -height
+
+    def heights(vectors: int) -> range:
+        most = min((free - vectors) // vectors, max(8, 14 // vectors))
+        return range(max(1, most // 2), most + 1)
+
+    sizes = [(h, v) for v in range(narrowest, widest + 1) for h in heights(v)]
+    height, vectors = min(sizes, key=waste)
     return GemmTile(mode, scalar, min(height, rows), vectors, lanes)
 
 
@@ -95,7 +106,8 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     wanted = min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1)
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
-    high = min(high, max(1, tall * -(-panels // wide) // max(wanted, 1)))
+    # Panels come from the second cache for each item: for few rows that takes as long as the products.
+    high = min(high, max(1, _LEAST_ROWS // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
     wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
     return Blocks(high * tile.rows, wide * tile.columns, depth)
@@ -161,7 +173,7 @@ def plan(
         and right.dtype == inside
         and right.free == inside.itemsize
         and (isa.bits == 512 or columns % tile.lanes == 0 or (isa.bits == 256 and columns >= tile.columns))
-        and not (constant and rows > 16 and depth * columns > 1 << 16)
+        and not (constant and rows > 16 and depth * columns > 1 << 12)
         and (rows <= 64 or depth * columns * inside.itemsize <= 1 << 20)
     )
     # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for

@@ -24,6 +24,7 @@ from nxjax.kernels.cpu.math_base import (
     product_error,
     scaled,
     to_integer_word,
+    where_rare,
     words,
 )
 from nxjax.kernels.cpu.ops import formula
@@ -188,7 +189,19 @@ def tanh(f: Function, isa: Isa, x: Value) -> Value:
 
 @formula("logistic")
 def logistic(f: Function, isa: Isa, x: Value) -> Value:
-    """1 / (1 + e^-x), with the power that does not overflow."""
+    """1 / (1 + e^-x), with the power that does not overflow; a shorter way where no power of it does."""
+    if not is_single(x):
+        return _logistic_anywhere(f, isa, x)
+    high, low = exp_moderate(f, isa, -x)
+    larger, smaller = f.select(high.gt(1.0), high, 1.0), f.select(high.gt(1.0), 1.0, high)
+    bottom, lost = fast_two_sum(larger, smaller)
+    inverse = 1.0 / bottom
+    rest = f.fma(-inverse, bottom, 1.0) - inverse * (lost + low)
+    common = f.fma(rest, inverse, inverse)
+    return where_rare(f, ~fabs(f, x).lt(87.0), common, lambda: _logistic_anywhere(f, isa, x))
+
+
+def _logistic_anywhere(f: Function, isa: Isa, x: Value) -> Value:
     c = constants(x)
     size = fabs(f, x)
     most = -c.least
