@@ -143,7 +143,7 @@ class _Model:
         padded, counts, longest = owner.padded(sequences, starts, ahead + 1)
         if longest + ahead > owner.room:
             return None
-        program = owner.program(guessed, ahead, owner.window(longest + ahead))
+        program = owner.program(guessed, ahead, owner.window(longest + ahead, padded.shape[1]))
         cache = self.cache._replace(length=jnp.asarray(np.array(starts, np.int32)))
         drawn, self.cache = program(cache, padded, counts)
         drawn = np.asarray(drawn)

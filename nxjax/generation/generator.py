@@ -20,6 +20,7 @@ from nxjax.errors import ParameterError
 from nxjax.generation.cache import Cache, chosen, init_cache, placed
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.draft import Drafting, common
+from nxjax.generation.layers import FEW_TOKENS
 from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.sampling import Earlier, Sampler
@@ -61,8 +62,8 @@ class Generator:
     """A decoder with its weights and optionally its tokenizer, ready to generate text.
 
     The compiled steps close over the weights and prepare them once. A prompt is read in chunks of 128 tokens. Programs:
-    one per padded length of what they leave (16, 32, 64, 128), one for chunks and one step per window of the cache
-    (64, 256, 1024, ...), each per batch size and sampler.
+    one per padded length of what they leave (16, 32, 64, 128), one for chunks per window of the cache (64, 256, 1024,
+    ...) and one step, each per batch size and sampler.
     Prompts of a batch that are padded to different lengths are read apart, and sequences that ended leave a batch once
     half of it has.
 
@@ -157,9 +158,12 @@ class Generator:
         self._calls[key] += 1
         return self._calls[key] > WARM
 
-    def window(self, length: int) -> int:
-        """Places of a cache that a program looks at, for so many tokens."""
-        return bucket(length, WINDOW, WINDOWS, self.room)
+    def window(self, length: int, t: int) -> int:
+        """Places of a cache that a program which reads ``t`` tokens looks at, for so many tokens.
+
+        Attention of few tokens looks at places that are filled, so one program does for all lengths.
+        """
+        return self.room if t <= FEW_TOKENS else bucket(length, WINDOW, WINDOWS, self.room)
 
     def padded(
         self, rows: Sequence[Sequence[int]], starts: Sequence[int], least: int = SHORTEST
@@ -352,7 +356,7 @@ class GenerationRun:
         y, log_p = np.zeros((len(prompts), 1), np.int32), np.zeros((len(prompts), 1), np.float32)
         alone, fresh = len(groups) == 1, cache is None
         for (chunks, size), some in groups.items():
-            room = None if alone else owner.window(max(len(prompts[i]) for i in some)) if chunks else size
+            room = None if alone else owner.window(max(len(prompts[i]) for i in some), CHUNK) if chunks else size
             part = cache if alone and cache is not None else owner.empty(len(some), room)
             at = np.array(some, np.int32)
             asked = earlier if alone else tree.map(lambda x, at=at: x[at], earlier)
@@ -360,7 +364,7 @@ class GenerationRun:
             for left in range(chunks, -1, -1):
                 near = [prompts[i][: len(prompts[i]) - left * CHUNK] for i in some]
                 tokens, counts, longest = owner.padded(near, begins)
-                window = longest if fresh and left == chunks else owner.window(longest)
+                window = longest if fresh and left == chunks else owner.window(longest, tokens.shape[1])
                 first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
                 begins = list(map(len, near))
                 if not left:
@@ -392,7 +396,7 @@ class GenerationRun:
             tokens = self._guessed(last)
             t = tokens.shape[1]
             going = [n for n, i in zip(self.lengths, self.active, strict=True) if self.rows[i].reason is None]
-            window = owner.window(min(max(going) + t, owner.room))
+            window = owner.window(min(max(going) + t, owner.room), t)
             y, log_p, right, self.cache, self.earlier = owner.program(step, sampler, window)(
                 self.cache, tokens, index, self.key, self.earlier, self._ids
             )
@@ -460,13 +464,12 @@ class GenerationRun:
         y, log_p = self._prompt()
         limit = max(row.limit for row in self.rows)
         begin = time.perf_counter()
-        window = owner.window(min(int(self.lengths.max()) + limit, owner.room))
         size = bucket(limit, SHORTEST, PROMPTS, owner.room)
-        program = owner.program(loop, self.sampler, window, size, owner.ends)
+        program = owner.program(loop, self.sampler, owner.room, size, owner.ends)
         drawn, log_ps, count, self.cache = program(self.cache, y, limit, self.key, self.earlier, self._ids)
         self.calls = n = int(count)
         y, log_p = (np.concatenate([a, np.asarray(b)[:, :n]], 1) for a, b in ((y, drawn), (log_p, log_ps)))
-        if owner.is_warm(loop, self.sampler, window, size, len(self.rows)):
+        if owner.is_warm(loop, self.sampler, size, len(self.rows)):
             self.seconds = time.perf_counter() - begin
             self.steps = len(self.rows) * n
         self.lengths = self.lengths + n

@@ -84,7 +84,7 @@ def _window(generator: Generator, tokens: np.ndarray[Any, Any]) -> np.ndarray[An
         rows, counts, longest = generator.padded([tokens[:-1][: at + CHUNK]], [at])
         n, nexts = int(counts[0]), np.zeros_like(rows)
         nexts[0, :n] = tokens[at + 1 : at + 1 + n]
-        log_p, cache = generator.program(judged, generator.window(longest))(cache, rows, counts, nexts)
+        log_p, cache = generator.program(judged, generator.window(longest, rows.shape[1]))(cache, rows, counts, nexts)
         found.append(np.asarray(log_p, np.float64)[0, :n])
     return np.concatenate(found)
 
