@@ -26,6 +26,7 @@ _FILES = {
     "pretrained": "from_pretrained",
     "written": "save_pretrained",
     "lora": "Adapter AdaptedMatrix lora_init lora_apply lora_merge",
+    "lora_files": "lora_from_pretrained lora_save_pretrained",
     "chips": "tokens_on TokenMatrix ChipTokens",
     "genai": "export_genai load_genai GenaiModel",
 }

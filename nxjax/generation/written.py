@@ -100,8 +100,7 @@ def save_pretrained(
     if dtype not in known:
         raise ParameterError("save_pretrained: dtype of tensors", got=dtype, expected=", ".join(known))
     if not is_file:
-        said, tokenizer = _described(source)
-        return _write_folder(target, params, config, said, tokenizer, dtype)
+        return _write_folder(target, params, config, description(source), _tokenizer(source), dtype)
     if source.is_dir():
         raise ParameterError(
             "save_pretrained: like: a GGUF file is written like another one, which has its keys",
@@ -111,18 +110,25 @@ def save_pretrained(
     return _write_gguf(target, params, config, source, dtype)
 
 
-def _described(source: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """What ``config.json`` says, and the tokenizer's files by name."""
+def description(source: Path) -> dict[str, Any]:
+    """What the ``config.json`` of a folder says, or would say of a GGUF file."""
     if source.is_dir():
         said = safe_io.described(source / CONFIG)
         if not isinstance(said, dict):
             raise InvalidFileError(f"{CONFIG}: not a JSON object", got=type(said).__name__)
-        return said, {n: safe_io.read(source / n, safe_io.TEXT) for n in TOKENIZER if (source / n).is_file()}
+        return said
     metadata, tensors = gguf_tensors(source)
     said = gguf.described(metadata, *gguf.shapes_and_factors(tensors), source.name)
     # Without them, readers take those of the family's first model.
-    said |= {f"{n}_token_id": metadata.get(f"tokenizer.ggml.{key}_token_id") for n, key in _SPECIAL.items()}
-    return said, Tokenizer.from_gguf(metadata, source.name).files() if TOKENS in metadata else {}
+    return said | {f"{n}_token_id": metadata.get(f"tokenizer.ggml.{key}_token_id") for n, key in _SPECIAL.items()}
+
+
+def _tokenizer(source: Path) -> dict[str, bytes]:
+    """The tokenizer's files by name."""
+    if source.is_dir():
+        return {n: safe_io.read(source / n, safe_io.TEXT) for n in TOKENIZER if (source / n).is_file()}
+    metadata, _ = gguf_tensors(source)
+    return Tokenizer.from_gguf(metadata, source.name).files() if TOKENS in metadata else {}
 
 
 def _write_folder(
@@ -188,15 +194,19 @@ def _write_gguf(target: Path, params: Params, config: DecoderConfig, source: Pat
         write_gguf(file, keys, rows, contents(), metadata.get("general.alignment", 32))
 
 
-def _compare(params: Params, config: DecoderConfig, whole: DecoderConfig) -> None:
-    """Raise unless parameters are those of the described decoder; ``whole`` has the file's context."""
+def compare(config: DecoderConfig, whole: DecoderConfig, what: str) -> None:
+    """Raise an error that says ``what`` unless sizes are those of the described decoder; its context does not count."""
     given = replace(config, context=whole.context)
     if different := [f.name for f in fields(whole) if getattr(given, f.name) != getattr(whole, f.name)]:
         raise ParameterError(
-            "save_pretrained: like is another decoder",
+            what,
             got=", ".join(f"{n} {getattr(config, n)}" for n in different),
             expected=", ".join(f"{n} {getattr(whole, n)}" for n in different),
         )
+
+
+def _compare(params: Params, config: DecoderConfig, whole: DecoderConfig) -> None:
+    compare(config, whole, "save_pretrained: like is another decoder")
     check(params, whole)
 
 
