@@ -32,6 +32,7 @@ from nxjax.ops.linalg_svd import svd
 
 SWEEPS: Final = 30  # for one value; then what is small beside the whole matrix counts as zero
 MOST: Final = 60
+TINY: Final = 1e-140  # the square of what counts as zero beside a matrix whose largest number is 1 or so
 _WIDE: Final = 8  # doubles that are compared together
 
 
@@ -45,6 +46,7 @@ class Values(OneByOne):
         super().__init__(dtype, count)
         self.rows, self.k, self.size = rows, columns, size
         self.stride = self.whole(columns)
+        self.read_bytes = rows * columns * dtype.itemsize
         self.high = self.whole(rows)
         self.eps = float(np.finfo(dtype).eps)
         line = max(self.stride, self.high) * dtype.itemsize
@@ -72,7 +74,7 @@ class Values(OneByOne):
         a, *vectors, d, e, values = (f.at(scratch, offset) for offset in self._offsets)
         with f.loop(lo, hi) as item:
             self.cleared(f, a, self._offsets[-3])
-            self.read(f, f.at(x, item.index, self._read), a)
+            self.read(f, f.at(x, item.index, self.read_bytes), a)
             bits = self.largest(f, a, f.constant("i64", 0), whole)
             unit = self.unit(f, bits)
             inverse = f.splat(1.0 / unit, self.lanes)
@@ -95,36 +97,40 @@ class Values(OneByOne):
     def _solved(self, f: Function, d: Value, e: Value) -> None:
         """The diagonal becomes the eigenvalues: one after the other from the front, by sweeps from its block's end."""
         last = f.constant("i64", self.size - 1)
-        end, count = f.alloca("i64"), f.alloca("i64")
-        f.store(f.constant("i64", -1), end)
+        end, block, sweeps = (f.alloca("i64") for _ in range(3))
+        f.store(last, end)
         with f.loop(0, self.size) as l:
             first, name = l.index, f.fresh("q")[1:]
-            f.store(f.constant("i64", 0), count)
             # A block ends where the one before it did, or further on where that is done.
             known = f.load("i64", end)
-            f.store(f.select(known.lt(first), last, known), end)
-            f.label(f"{name}.again")
-            sweeps, limit = f.load("i64", count), f.load("i64", end)
-            small = f.select(sweeps.ge(SWEEPS), f.constant("double", self.eps**2), 0.0)
+            limit = f.select(known.lt(first), last, known)
             with f.loop(0, limit - first, 1, (limit,)) as k:
                 i = limit - 1 - k.index
-                around = fabs(f, self._double(f, d, i) * self._double(f, d, i + 1)) * self.eps**2
-                bound = f.select(around.gt(small), around, small)
-                k.next(f.select(self._double(f, e, i).le(bound), i, k.carried[0]))
-            (m,) = k.results
-            f.store(m, end)
-            f.branch_if(m.eq(first) | sweeps.ge(MOST), f"{name}.done", f"{name}.sweep")
+                beside, around = self._double(f, e, i), (self._double(f, d, i), self._double(f, d, i + 1))
+                k.next(f.select(self._small(f, beside, *around, f.constant("double", TINY)), i, k.carried[0]))
+            f.store(limit, end)
+            f.store(k.results[0], block)
+            f.store(f.constant("i64", 0), sweeps)
+            f.label(f"{name}.again")
+            m, count = f.load("i64", block), f.load("i64", sweeps)
+            f.branch_if(m.eq(first) | count.ge(MOST), f"{name}.done", f"{name}.sweep")
             f.label(f"{name}.sweep")
-            self._swept(f, d, e, first, m)
-            f.store(sweeps + 1, count)
+            f.store(m, end)
+            small = f.select(count.ge(SWEEPS), f.constant("double", self.eps**2), TINY)
+            f.store(self._swept(f, d, e, first, m, small), block)
+            f.store(count + 1, sweeps)
             f.branch(f"{name}.again")
             f.label(f"{name}.done")
 
     def _double(self, f: Function, place: Value, index: Value) -> Value:
         return f.load("double", f.at(place, index, 8))
 
-    def _swept(self, f: Function, d: Value, e: Value, first: Value, m: Value) -> None:
-        """A step of the block from ``first`` to ``m``, shifted by an eigenvalue of its first two rows."""
+    def _small(self, f: Function, beside: Value, x: Value, y: Value, least: Value) -> Value:
+        """Whether the square beside two numbers of the diagonal makes no difference to them."""
+        return beside.le(fabs(f, x * y) * self.eps**2) | beside.le(least)
+
+    def _swept(self, f: Function, d: Value, e: Value, first: Value, m: Value, least: Value) -> Value:
+        """A step of the block from ``first`` to ``m``, shifted by an eigenvalue of its first two rows; its end then."""
         front, beside = self._double(f, d, first), self._double(f, e, first)
         root = f.intrinsic("sqrt", "double", beside)
         half = (self._double(f, d, first + 1) - front) / (root + root)
@@ -132,21 +138,26 @@ class Values(OneByOne):
         shift = front - root / (half + copysign(f, length, half))
         gamma = self._double(f, d, m) - shift
         one, zero = f.constant("double", 1.0), f.constant("double", 0.0)
-        with f.loop(0, m - first, 1, (one, zero, gamma, gamma * gamma)) as k:
+        with f.loop(0, m - first, 1, (one, zero, gamma, gamma * gamma, zero, m)) as k:
             i = m - 1 - k.index
-            cosine, sine, old, p = k.carried
+            cosine, sine, gamma, p, after, end = k.carried
             beside, alpha = self._double(f, e, i), self._double(f, d, i)
+            # The next cosine is p / r, the next sine beside / r. One division is waited for.
             r = p + beside
-            f.store(sine * r, f.at(e, i + 1, 8))
-            before, cosine, sine = cosine, p / r, beside / r
-            gamma = f.fma(cosine, alpha - shift, -(sine * old))
-            f.store(old + (alpha - gamma), f.at(d, i + 1, 8))
-            # gamma^2 / cosine, whose limit is another product.
-            p = f.select(cosine.gt(1e-280), gamma * gamma * (r / p), before * beside)
-            k.next(cosine, sine, gamma, p)
-        _, sine, gamma, p = k.results
-        f.store(sine * p, f.at(e, first, 8))
-        f.store(shift + gamma, f.at(d, first, 8))
+            inner = f.fma(p, alpha - shift, -(beside * gamma))
+            following = inner / r
+            corner, square = gamma + (alpha - following), sine * r
+            f.store(corner, f.at(d, i + 1, 8))
+            f.store(square, f.at(e, i + 1, 8))
+            end = f.select(self._small(f, square, corner, after, least), i + 1, end)
+            both = r * p
+            p_next = f.select(both.gt(TINY**2), inner * inner / both, cosine * beside)
+            k.next(p / r, beside / r, following, p_next, corner, end)
+        _, sine, gamma, p, after, end = k.results
+        square, corner = sine * p, shift + gamma
+        f.store(square, f.at(e, first, 8))
+        f.store(corner, f.at(d, first, 8))
+        return f.select(self._small(f, square, corner, after, least), first, end)
 
     def _ordered(self, f: Function, d: Value, values: Value) -> None:
         """Each value to the place that has as many before it as are smaller, or equal and earlier."""
@@ -173,7 +184,6 @@ class SymmetricValues(Values):
     def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:
         super().__init__(dtype, count, n, n, n, 4)
         self.n, self.lower = n, lower
-        self._read = n * n * dtype.itemsize
 
     @property
     def key(self) -> str:
@@ -268,7 +278,7 @@ class SingularValues(Values):
         self.product = dtype.itemsize == 4  # B^T B in doubles
         super().__init__(dtype, count, n if packed else m, n, n if self.product else 2 * n, 3)
         self.m, self.n, self.packed = m, n, packed
-        self._read = m * n * dtype.itemsize
+        self.read_bytes = m * n * dtype.itemsize
 
     @property
     def key(self) -> str:
