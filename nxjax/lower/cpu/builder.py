@@ -171,6 +171,9 @@ class Builder:
                 break
             if isinstance(x, LazyIndex) and isinstance(x.args[0], LazyProduct) and x.args[0].order is None:
                 x.args[0].order = permutation(x)
+            if isinstance(x, LazyIndex) and x.args[0].refs > 1 and permutation(x) is not None:
+                self.view(x.args[0])  # it is wanted as well, and its memory serves both
+                continue
             before = self._kernel([x])
             if before is x:
                 assert isinstance(x, Shaped), x

@@ -18,13 +18,14 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.kernels.cpu.pool import TAPS
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
-from nxjax.lower.cpu.lazy import LazyProduct
+from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, LazyProduct, LazyReduce, Map, indexed
 from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import Tail, at, tail, unit
 from nxjax.lower.cpu.rules.conv_winograd import pays, winograd
+from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.lower.cpu.rules.pool import depthwise
-from nxjax.ops.arithmetic import add
+from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.conv import CONV_PASSES
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import accumulation_dtype
@@ -32,13 +33,15 @@ from nxjax.ops.precision import in_passes
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
-from nxjax.trace.types import Shape
+from nxjax.trace.types import ArrayType, Shape
 
 # Sums of so many terms are cut: each part is summed for itself, in the cache, and then added.
 _PART_BYTES: Final = 384 << 10
 _GEOMETRY: Final = (
     "window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count", "batch_group_count",
 )  # fmt: skip
+LONG: Final = 512  # taps of a filter: more are summed in parts
+LINE: Final = 16  # pixels: fewer fill no vectors
 _SHORT: Final = 8  # fewer input features than this do not make a loop
 
 
@@ -74,7 +77,10 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
     given = {k: e.params[k] for k in _GEOMETRY}
     channel = numbers.out_spec[1]
     y = channels_last(type.shape, WORK[kind], channel)
-    whole = [simplified(s) for s in setup(x, w, y, tuple(numbers), **given)]
+    phases = setup(x, w, y, tuple(numbers), **given)
+    if len(phases) == 1 and _is_filter(phases[0], x.dtype, w.dtype, type.dtype):
+        return [filtered(b, phases[0], x, w, type, tuple(numbers.out_spec))]
+    whole = [simplified(s) for s in phases]
     narrow = dtypes.bit_width(e.inputs[0].type.dtype) <= 8
     is_long = any(_is_long(s) and not is_single(s) for s in whole)
     # Where nothing can be paired, or the features are not what the loop runs along.
@@ -98,6 +104,34 @@ def conv_general_dilated(b: Builder, e: Equation, lhs: Any, rhs: Any) -> Sequenc
         emit(identity(WORK[kind]), [], [y])
         return [converted(b, y, type.dtype, channel)]
     return [product(b, type.shape, type.dtype, channel, emit)]
+
+
+def _is_filter(s: Setup, *types: DType) -> bool:
+    """One feature in and out, and not many taps: the only loop that fills vectors runs along the pixels of a line."""
+    if isa.current().reproducible or s.groups * s.inputs * s.outputs != 1 or len(set(types)) != 1 or not s.dims:
+        return False
+    taps, d = math.prod(d.taps for d in s.dims), s.dims[-1]
+    enough = d.step == 1 and d.outputs >= LINE and s.pixels >= 2 * taps
+    return types[0] in (dtypes.float32, dtypes.float64) and 1 <= taps <= LONG and enough
+
+
+def filtered(b: Builder, s: Setup, x: View, w: View, type: ArrayType, places: Shape) -> Lazy:
+    """The sum over taps of moved lines; ``places`` are the result's dimensions: batch, features, then the spatial ones.
+
+    As an operation on elements it becomes part of what follows.
+    """
+    size = x.dtype.itemsize
+    if s.padded or s.dims[-1].x != size:
+        s, x = gathered(b, s, x, padded=True)
+    shape = (s.batch, *(d.outputs for d in s.dims), *(d.taps for d in s.dims))
+    start = s.x_offset - sum(d.low * d.x for d in s.dims)
+    moved = (s.x_n, *(d.step * d.x for d in s.dims), *(d.dilation * d.x for d in s.dims))
+    lines = shifted(x, start, shape, moved)
+    taps = shifted(w, s.w_offset, shape, (0, *(0 for _ in s.dims), *(d.w for d in s.dims)))
+    terms = Map(mul, (), (LazyLeaf(lines), LazyLeaf(taps)), shape, type.dtype)
+    sums = LazyReduce("add", terms, tuple(range(1 + len(s.dims), len(shape))), bytes(size))
+    whole = tuple((0, ((place, 1),)) for place in (places[0], *places[2:]))
+    return indexed(lowered(b, sums), type.shape, whole)
 
 
 def roomy(b: Builder, v: View, last: int) -> View:

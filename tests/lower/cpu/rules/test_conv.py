@@ -328,3 +328,30 @@ def test_which_convolutions_of_groups_have_a_kernel_of_their_own(nd, inputs, own
         x, w, (1,) * nd, "SAME", dimension_numbers=numbers, feature_group_count=16
     )
     assert own != any(k.key.startswith("conv(") for k in kernels(program(f, x, w)))
+
+
+@pytest.mark.parametrize(
+    ("x", "w", "spec", "params"),
+    [
+        ((2, 1, 70), (1, 1, 33), ("NCH", "OIH", "NCH"), {"padding": [(16, 16)]}),
+        ((3, 40, 1), (5, 1, 1), ("NHC", "HIO", "NHC"), {"padding": [(-2, 9)], "rhs_dilation": (3,)}),
+        ((2, 9, 24, 1), (3, 5, 1, 1), ("NHWC", "HWIO", "NHWC"), {"padding": "SAME", "window_strides": (2, 1)}),
+        ((1, 24, 5, 2), (1, 1, 3, 4), ("CWHN", "OIHW", "WNHC"), {"padding": "VALID", "rhs_dilation": (1, 2)}),
+        ((2, 1, 3, 4, 20), (1, 1, 2, 3, 4), ("NCDHW", "OIDHW", "NCDHW"), {"padding": "SAME"}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_filter_of_one_feature_is_part_of_what_follows(x, w, spec, params, dtype):
+    def f(x, w):
+        params_ = {"window_strides": (1,) * (x.ndim - 2), **params}
+        return nx.numpy.abs(nx.lax.conv_general_dilated(x, w, dimension_numbers=spec, **params_)) + 1
+
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-9, 10, s).astype(dtype) for s in (x, w))
+    x.flat[0] = np.inf  # spoils the results whose windows hold it, and no others
+    with nx.enable_x64(True):
+        found = program(f, x, w)
+        assert {k.key.split("(")[0] for k in kernels(found)} <= {"move", "mul+add", "mul+add+abs+add"}
+        (y,) = ran(found, x, w)
+        with nx.config.using(executor="reference"):
+            np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
