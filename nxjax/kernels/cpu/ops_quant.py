@@ -215,9 +215,16 @@ def _rescaled(acc: NDArray, b: NDArray, m: NDArray, *rest: NDArray, rounding: Ro
 rescaled = StoredStep("stored_rescale", _rescaled)
 
 
-def high_product(f: Function, x: Value, m: Value) -> Value:
-    """``floor(x * m / 2**31 + 1/2)`` of i32, low 32 bits: even and odd lanes apart, as processors multiply them."""
+def high_product(f: Function, x: Value, m: Value | int) -> Value:
+    """``floor(x * m / 2**31 + 1/2)`` of i32, low 32 bits: even and odd lanes apart, as processors multiply them.
+
+    A number ``m`` is not negative.
+    """
     lanes = lanes_of(x.type)
+    if isinstance(m, int):
+        if lanes >= 2:
+            return _by_number(f, x, m)
+        m = f.constant(x.type, m)
     if lanes < 2:
         long = with_element(x.type, "i64")
         return ((x.convert(long) * m.convert(long) + (1 << 30)) >> 31).convert(x.type)
@@ -225,6 +232,15 @@ def high_product(f: Function, x: Value, m: Value) -> Value:
     a, b = x.bitcast(half), m.bitcast(half)
     even = ((a << 32 >> 32) * (b << 32 >> 32) + (1 << 30)).lshr(31)
     odd = ((a >> 32) * (b >> 32) + (1 << 30)) << 1
+    return ((even & 0xFFFFFFFF) | (odd & -(1 << 32))).bitcast(x.type)
+
+
+def _by_number(f: Function, x: Value, m: int) -> Value:
+    """`high_product` with a number: products without signs of x + 2**31, since there is no shift that keeps them."""
+    half = vector("i64", lanes_of(x.type) // 2)
+    above, back = (x ^ -(1 << 31)).bitcast(half), (1 << 30) - (m << 31)
+    even = ((above & 0xFFFFFFFF) * m + back).lshr(31)
+    odd = (above.lshr(32) * m + back) << 1
     return ((even & 0xFFFFFFFF) | (odd & -(1 << 32))).bitcast(x.type)
 
 
@@ -236,13 +252,12 @@ def once(f: Function, x: Value, m: Value, e: Value) -> Value:
     return (total >> right).convert(x.type)
 
 
-def twice(f: Function, x: Value, m: Value, left: Value, right: Value, cut: Value) -> Value:
+def twice(f: Function, x: Value, m: Value | int, left: Value, right: Value, cut: Value) -> Value:
     """The same with "double" rounding; ``cut`` has the bits that the right shift cuts off."""
     high = high_product(f, x << left, m)
     # Halves away from zero: up, unless what is cut off is just half of a negative number.
     up = (high & cut).gt(cut.lshr(1) + high.lshr(31))
-    y = high >> right
-    return f.select(up, y + 1, y)
+    return (high >> right) - f.cast("sext", up, x.type)
 
 
 def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:
@@ -289,8 +304,8 @@ def constant_scale(f: Function, x: Value, factor: Factor, rounding: Rounding, sm
         return once(f, x, number(m), number(e))
     r = max(-e, 0)
     if not small or e > 0:
-        return twice(f, x, number(m), number(max(e, 0) & 31), number(r), number((1 << r) - 1))
-    high = (x + 1) >> 1 if m == 1 << 30 else high_product(f, x, number(m))
+        return twice(f, x, m, number(max(e, 0) & 31), number(r), number((1 << r) - 1))
+    high = (x + 1) >> 1 if m == 1 << 30 else high_product(f, x, m)
     return (high + (high >> 31) + (1 << (r - 1))) >> r if r else high
 
 

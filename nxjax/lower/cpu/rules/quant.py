@@ -20,7 +20,7 @@ from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
-from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, Map
+from nxjax.lower.cpu.lazy import Lazy, LazyIndex, LazyLeaf, Map, Shaped, indexed, shaped
 from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
@@ -55,8 +55,9 @@ def step(b: Builder, what: steps.StoredStep, args: Sequence[Lazy], shape: Shape,
 
 def integers(b: Builder, x: Any, grid: Grid) -> Lazy:
     """The integers of a value on ``grid``, less its zero point."""
-    if isinstance(x, Map) and x.op is _op(steps.real) and x.args and dict(x.params)["grid"] == grid:
-        return x.args[0]
+    found = _beneath(x, grid)
+    if found is not None:
+        return found
     value = b.lazy(x)
     if value.view is not None and _REPEATED * _moving(value.view).size <= value.size:
         # What is repeated, as a row of weights is, is made once, and ahead where it is known.
@@ -65,6 +66,18 @@ def integers(b: Builder, x: Any, grid: Grid) -> Lazy:
         strides = tuple(s if k else 0 for s, k in zip(made.strides, value.view.strides, strict=True))
         return LazyLeaf(View(made.ref, value.shape, strides, made.dtype))
     return step(b, steps.quantized, [value], value.shape, dtypes.int16, grid=grid)
+
+
+def _beneath(x: Any, grid: Grid) -> Lazy | None:
+    """The integers on ``grid`` that ``x`` is made of, its elements moved as they are in it; None: of something else."""
+    if not isinstance(x, (Map, LazyIndex, Shaped)) or not x.args:
+        return None
+    if isinstance(x, Map):
+        return x.args[0] if x.op is _op(steps.real) and dict(x.params)["grid"] == grid else None
+    below = _beneath(x.args[0], grid)
+    if below is None:
+        return None
+    return shaped(below, x.shape) if isinstance(x, Shaped) else indexed(below, x.shape, x.places)
 
 
 def _moving(v: View) -> View:
