@@ -36,6 +36,22 @@ def test_blocks_cover_everything_in_enough_items():
         assert items >= min(8, rows * columns * units >> 21)
 
 
+def test_items_of_small_products_have_rows_enough_for_their_panels():
+    for rows, columns, depth in ((65, 384, 96), (64, 128, 128), (130, 96, 384)):
+        t = tile_for(isa.named(ISAS[0]), "fma", "float", rows, columns)
+        b = blocks_for(t, rows, columns, depth, 1)
+        assert b.rows > 16 - t.rows
+        assert -(-rows // b.rows) * -(-columns // b.columns) >= 4
+    assert blocks_for(t, 3, 96, 384, 1).rows == t.rows
+
+
+def test_a_tile_is_narrower_where_that_wastes_fewer_columns():
+    i = next((isa.named(n) for n in ISAS if isa.named(n).bits == 256), None)
+    if i is None:
+        pytest.skip("no instruction set of 256 bits here")
+    assert [tile_for(i, "fma", "float", 64, n).columns for n in (96, 128, 288)] == [24, 16, 24]
+
+
 def dense(rows, columns, depth, dtype=F32, **options):
     size = dtype.itemsize
     left, right = Matrix(dtype, depth * size, size), Matrix(dtype, size, columns * size)
@@ -49,6 +65,7 @@ def test_large_right_operands_are_packed_small_ones_are_not():
     assert dense(2000, 2000, 2000, again=True).pack is not None
     assert dense(64, 512, 512).pack is None
     assert dense(64, 512, 512, constant=True).pack is not None
+    assert dense(64, 128, 128, constant=True).pack is not None
 
 
 def test_a_large_right_operand_that_is_wanted_once_is_packed_by_items():

@@ -150,7 +150,7 @@ def _worth(module: LlvmModule, system: System) -> None:
 
     Work that is not known (no ``context``) is worth it, and all where there is no clock.
     """
-    f = _function(module, "nx_worth", ["ptr"], "i64")
+    f = _function(module, "nx_worth", ["ptr"], "i64", seen=True)
     (context,) = f.arguments
     yes, no = f.constant("i64", 1), f.constant("i64", 0)
     if system.clock >= 0:

@@ -131,10 +131,12 @@ def test_small_kernels_stay_on_their_thread():
 
 
 def test_chunks_depend_on_items_and_grain_only():
-    assert chunk_of(Affine(10)) == 4096
+    assert chunk_of(Affine(10)) == 10
     assert chunk_of(Affine(4096 * 512)) == 4096
-    assert chunk_of(Affine(4096 * 512 + 1)) == 8192
-    assert not is_parallel(Affine(3 * 4096 - 1))
+    assert chunk_of(Affine(4096 * 513)) == 4096 + 8
+    # Few pieces are an even number of one size.
+    assert [chunk_of(Affine(4096 * n)) for n in (1, 2, 3, 4, 5, 9)] == [4096, 4096, 3072, 4096, 3414, 4096]
+    assert not is_parallel(Affine(2 * 4096 - 1))
     assert is_parallel(Affine(3 * 4096))
     with config.using(num_threads=9):
         assert chunk_of(Affine(10**9)) == chunk_of(Affine(10**9))

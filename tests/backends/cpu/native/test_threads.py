@@ -1,6 +1,7 @@
 """Threads: every item once, whoever takes it; many callers, many helpers, forks and exits."""
 
 import ctypes
+import itertools
 import os
 import re
 import subprocess
@@ -13,12 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nxjax.backends.cpu.engine import engine
+from nxjax.backends.cpu.engine import KernelCache, engine
 from nxjax.backends.cpu.memory import PoolBlock
 from nxjax.backends.cpu.native import sync
 from nxjax.backends.cpu.native import threads as threads_of_the_machine
 from nxjax.backends.cpu.native.emitted import text
 from nxjax.backends.cpu.native.runtime import processors, runtime
+from nxjax.backends.cpu.native.tables import F_WEIGHT, FRAME_HEADER
 from nxjax.config import config
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import isa
@@ -113,6 +115,42 @@ print("well")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=400)
     assert done.stdout == "well\n", done.stderr
+
+
+@needs_threads
+def test_helpers_that_sleep_are_woken_for_enough_work():
+    """A region of a program says what it takes; one without a program is worth it."""
+    apart = KernelCache(isa.current())
+    (address,) = apart.module(text(), ["nx_worth"])
+    worth = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(address)
+    frame = np.zeros(FRAME_HEADER // 8, np.int64)
+
+    def asked(nanoseconds):
+        frame[F_WEIGHT // 8] = nanoseconds
+        return worth(frame.ctypes.data)
+
+    assert worth(None) == 1
+    if sync.SYSTEM.clock < 0:
+        pytest.skip("there is no clock here")
+    assert asked(10**9) == 1
+    assert asked(1) == 0
+    assert asked(10**9) == 1  # now nothing is owed
+    tries = itertools.count()
+    # Short regions are worth it together, if they follow each other at once: some do, however busy the machine is.
+    while not asked(threads_of_the_machine._WORTH_NS // 3):
+        assert next(tries) < 100_000
+
+
+@needs_threads
+@pytest.mark.parametrize("threads", range(1, 9))
+def test_ranges_of_chunks_are_done_once(threads):
+    """More threads than ranges, fewer chunks than ranges, and ranges of unequal size."""
+    with config.using(num_threads=threads):
+        for items, chunk in ((2, 1), (7, 2), (9, 1), (1000, 1), (1001, 7)):
+            for _ in range(3):
+                counts = np.zeros(items, np.int64)
+                assert parallel_for(Affine(items, 1, 1), [counts.ctypes.data] * 2, chunk) == 0
+                assert (counts == 1).all()
 
 
 def test_one_thread_starts_no_helper():

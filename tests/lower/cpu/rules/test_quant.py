@@ -25,6 +25,25 @@ def same(op, *xs, name, **params):
         np.testing.assert_array_equal(y, wanted, err_msg=str(params))
 
 
+def test_values_that_only_move_stay_integers():
+    """Sliced, transposed and reshaped between two quantized ops, they are not made floats and quantized again."""
+    rng = np.random.default_rng(0)
+    a, b = grid(rng), grid(rng, -4, 4)
+    limits = clamp(rng, b)
+
+    def f(x, y):
+        z = qadd(x, y, x_grid=a, y_grid=a, out_grid=b, rounding="double", **limits)
+        z = nx.transpose(z.reshape(6, 4, 8)[1:4], (1, 2, 0)).reshape(12, 8)
+        return quantize_dequantize(z, grid=b)
+
+    xs = [np.asarray(on_grid(rng, [24, 8], a), np.float32) for _ in range(2)]
+    program = lower(nx.jit(f).trace(*xs).program)
+    keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, CallStep)]
+    assert any("stored_real" in k for k in keys) and not any("stored_real+stored_quantize" in k for k in keys), keys
+    y = TapeInterpreter(program, engine(isa.current()))(xs)[0]
+    np.testing.assert_array_equal(y, np.asarray(f(*map(nx.numpy.asarray, xs))))
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("rounding", ROUNDINGS)
 def test_convolutions(name, rounding):
