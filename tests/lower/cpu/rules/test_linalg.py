@@ -8,8 +8,9 @@ import pytest
 import nxjax as nx
 from nxjax.kernels.cpu.linalg import GROUP
 from nxjax.kernels.cpu.linalg_columns import WIDTH
+from nxjax.lower.cpu.lower import lower as lowered
 from nxjax.lower.cpu.rules import linalg
-from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_triangular
+from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
 from tests.lower.cpu.rules.equal import hosted, results, tape
 
 RNG = np.random.default_rng(0)
@@ -85,8 +86,9 @@ NEEDS = {
         "MOST",
         5 * WIDTH * GROUP,
     ),
-    "geqrf": (linalg_qr.geqrf, [matrices(9, 6, 5)], {}, "SCRATCH", 30 * GROUP),
-    "householder": (linalg_qr.householder_product, [matrices(9, 6, 5), matrices(9, 5)], {}, "SCRATCH", 60 * GROUP),
+    "geqrf": (linalg_qr.geqrf, [matrices(2, 6, 5)], {}, "ALL", 30 * 4),
+    "householder": (linalg_qr.householder_product, [matrices(2, 6, 5), matrices(2, 5)], {}, "ALL", 60 * 4),
+    "svd": (linalg_svd.svd, [matrices(2, 5, 6)], {"full_matrices": True, "compute_uv": False}, "ALL", 30 * 4),
 }
 
 
@@ -108,6 +110,50 @@ def test_eigh():
     # Large matrices, few of them, and complex numbers are LAPACK's.
     for other in (matrices(60, 60), matrices(1, 20, 20), matrices(3, 3).astype("c8")):
         assert hosted(tape(linalg_eigen.eigh, other, lower=True)) == ["eigh"]
+
+
+@pytest.mark.parametrize(("op", "params", "lanes"), [
+    (linalg_qr.geqrf, {}, "geqrf("),
+    (lambda x: linalg_qr.householder_product(x, x[..., 0, :]), {}, "householder_product("),
+], ids=["geqrf", "householder_product"])  # fmt: skip
+def test_many_small_matrices_are_reflected_in_lanes(op, params, lanes, monkeypatch):
+    steps = lambda *shape: str(lowered(nx.make_jaxpr(op)(matrices(*shape))).steps)
+    assert lanes in steps(9, 6, 5)
+    assert lanes not in steps(2, 6, 5)
+    monkeypatch.setattr(linalg, "SCRATCH", 6 * 5 * GROUP - 1)
+    assert lanes not in steps(9, 6, 5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (40, 4, 4), (2, 20, 20), (2, 3, 9), (2, 9, 3), (45, 40)], ids=str)
+def test_values_without_vectors(shape):
+    """What reads no vectors computes none, also in the body of a loop."""
+    x = matrices(*shape)
+    found = [(nx.numpy.linalg.svdvals, np.linalg.svdvals)]
+    if shape[-1] == shape[-2]:
+        found.append((nx.numpy.linalg.eigvalsh, lambda x: np.linalg.eigvalsh((x + x.swapaxes(-1, -2)) / 2)))
+    for f, wanted in found:
+        looped = lambda x, f=f: nx.lax.scan(lambda c, x: (c, f(x)), 0, x[None])[1][0]
+        assert not hosted(lowered(nx.make_jaxpr(looped)(x)))
+        np.testing.assert_allclose(nx.jit(looped)(x), wanted(x), rtol=1e-5, atol=1e-5 * max(shape[-2:]))
+        if len(shape) > 2:
+            np.testing.assert_allclose(nx.jit(nx.vmap(f))(x), wanted(x), rtol=1e-5, atol=1e-5 * max(shape[-2:]))
+
+
+def test_derivatives_of_values_read_the_vectors():
+    x, weights = matrices(13, 13), np.arange(1.0, 14, dtype="f4")
+    total = lambda f: nx.jit(nx.grad(lambda x: (f(x) * weights).sum()))(x)
+    u, _, vh = np.linalg.svd(x.astype("f8"))
+    np.testing.assert_allclose(total(nx.numpy.linalg.svdvals), u * weights @ vh, atol=1e-3)
+    _, v = np.linalg.eigh((x + x.T).astype("f8"))
+    np.testing.assert_allclose(total(nx.numpy.linalg.eigvalsh), v * weights @ v.T, atol=1e-3)
+
+
+def test_vectors_of_which_somebody_reads_some():
+    x = matrices(30, 30)
+    assert hosted(lowered(nx.make_jaxpr(lambda x: linalg_eigen.eigh(x, lower=True))(x))) == ["eigh"]
+    for i in (1, 2):
+        take = lambda x, i=i: linalg_svd.svd(x, full_matrices=False, compute_uv=True)[i]
+        assert hosted(lowered(nx.make_jaxpr(take)(x))) == ["svd"]
 
 
 def test_large_factors_are_lapacks():
