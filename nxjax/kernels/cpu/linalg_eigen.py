@@ -16,7 +16,7 @@ from nxjax.kernels.cpu.base import KernelCost, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, Batched, DType, NDArray
-from nxjax.kernels.cpu.math_base import copysign, fabs
+from nxjax.kernels.cpu.math_base import copysign, fabs, words
 from nxjax.ops.linalg_eigen import eigh
 
 SWEEPS: Final = 16  # at most; convergence is quadratic, and seven are what most matrices take
@@ -107,7 +107,9 @@ class JacobiEigh(Batched):
         between = self.load(f, at(q, p))
         large = fabs(f, between).gt(float(np.finfo(self.dtype).eps) / 16)
         with f.if_(f.intrinsic("vector.reduce.or", "i1", large)):
-            f.store(f.select(large, 1.0, self.load(f, turned)), turned, GROUP)
+            # No choice of what stands there already: LLVM would make masked stores of it, which AMD's processors take
+            # long for.
+            f.store(self.load(f, turned) + f.select(large, f.constant(self.vector, 1.0), 0.0), turned, GROUP)
             first, last = self.load(f, at(p, p)), self.load(f, at(q, q))
             ratio = (last - first) / (between + between)
             root = f.intrinsic("sqrt", self.vector, f.fma(ratio, ratio, 1.0))
@@ -117,7 +119,7 @@ class JacobiEigh(Batched):
             sine = tangent * cosine
             f.store(f.fma(-tangent, between, first), at(p, p), GROUP)
             f.store(f.fma(tangent, between, last), at(q, q), GROUP)
-            f.store(f.select(large, 0.0, between), at(q, p), GROUP)
+            f.store(between * f.select(large, f.constant(self.vector, 0.0), 1.0), at(q, p), GROUP)
 
             def turn(a: Value, b: Value) -> None:
                 x, y = self.load(f, a), self.load(f, b)
@@ -140,10 +142,12 @@ class JacobiEigh(Batched):
         a, b = (self.load(f, p) for p in places)
         swap = b.lt(a)
         with f.if_(f.intrinsic("vector.reduce.or", "i1", swap)):
-            f.store(f.select(swap, b, a), places[0], GROUP)
-            f.store(f.select(swap, a, b), places[1], GROUP)
+            self._exchanged(f, swap, *places)
             with f.loop(0, n) as k:
-                here = [self.slot(f, vectors, n, row, k.index) for row in (i, j)]
-                x, y = (self.load(f, p) for p in here)
-                f.store(f.select(swap, y, x), here[0], GROUP)
-                f.store(f.select(swap, x, y), here[1], GROUP)
+                self._exchanged(f, swap, *(self.slot(f, vectors, n, row, k.index) for row in (i, j)))
+
+    def _exchanged(self, f: Function, swap: Value, here: Value, there: Value) -> None:
+        x, y = (words(self.load(f, place)) for place in (here, there))
+        difference = f.select(swap, x ^ y, 0)
+        f.store(x ^ difference, here, GROUP)
+        f.store(y ^ difference, there, GROUP)

@@ -36,7 +36,7 @@ TINY: Final = 1e-140  # the square of what counts as zero beside a matrix whose 
 _WIDE: Final = 8  # doubles that are compared together
 
 
-class Values(OneByOne):
+class SpectralValues(OneByOne):
     """As many values as the matrix has columns, out of the eigenvalues of a tridiagonal one of ``size`` rows.
 
     In scratch memory: the matrix, vectors of its height or width, the diagonal, squares beside it, ascending values.
@@ -178,7 +178,7 @@ class Values(OneByOne):
 
 
 @final
-class SymmetricValues(Values):
+class SymmetricValues(SpectralValues):
     """[count, n, n], one triangle of which is read, to the ascending eigenvalues [count, n]."""
 
     def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:
@@ -268,7 +268,7 @@ class SymmetricValues(Values):
 
 
 @final
-class SingularValues(Values):
+class SingularValues(SpectralValues):
     """[count, m, n], m >= n, to the descending singular values [count, n].
 
     ``packed``: of R alone, which stands in the first n rows with something else below its diagonal.

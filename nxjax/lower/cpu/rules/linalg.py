@@ -1,4 +1,4 @@
-"""Factorizations and triangular systems: many small matrices by kernels, large ones by LAPACK on the host."""
+"""Factorizations and triangular systems: small matrices by kernels, in lanes or one by one, large ones by LAPACK."""
 
 from __future__ import annotations
 
