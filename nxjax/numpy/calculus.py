@@ -13,7 +13,7 @@ from nxjax.numpy.documented import example, shown
 from nxjax.numpy.elementwise import not_equal, subtract
 from nxjax.numpy.floats import clip, conjugate, i0
 from nxjax.numpy.indexing import take
-from nxjax.numpy.joining import concatenate
+from nxjax.numpy.joining import concatenate, stack
 from nxjax.numpy.powers import remainder
 from nxjax.numpy.promotion import as_axes, as_axis, as_operand, convert, promote_inexact, static_int
 from nxjax.numpy.reductions import sum as sum_
@@ -193,8 +193,12 @@ def interp(
     if n == 0:
         raise ValueError("array of sample points is empty")
     i = clip(searchsorted(c, q, "right"), 1, max(n - 1, 1))
-    c0, c1 = take(c, i - 1, mode="clip"), take(c, i, mode="clip")
-    f0, f1 = take(f, i - 1, mode="clip"), take(f, i, mode="clip")
+    pieces = (c[:-1], c[1:], f[:-1], f[1:])
+    if q.size >= n > 1 and c.dtype == f.dtype:  # what belongs to a piece is read at once
+        rows = take(stack(pieces, 1), i - 1, axis=0, mode="clip")
+        c0, c1, f0, f1 = (rows[..., k] for k in range(4))
+    else:
+        c0, c1, f0, f1 = (take(v, i - (k % 2 == 0), mode="clip") for k, v in enumerate((c, c, f, f)))
     dx, df = c1 - c0, f1 - f0
     # Points that coincide have no slope; the tiny distance keeps the derivative finite too.
     flat = abs(dx) <= float(np.spacing(dtypes.float_info(c.dtype).eps))

@@ -34,6 +34,8 @@ from nxjax.numpy.reductions import wide
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import ravel, slice_axis
 from nxjax.ops import vocabulary as ops
+from nxjax.ops.composite_search import halved
+from nxjax.ops.composite_search import searchsorted as search
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DTypeLike, ShardingLike
 from nxjax.trace.array import wrap
@@ -208,32 +210,10 @@ def searchsorted(
     if sorter is not None:
         x = take(x, sorter, mode="clip")
 
-    n = x.shape[0]
-    # 32 bits wherever they do, even where 64 are the default: a choice that JAX made.
-    index = dtypes.int32 if n < 2**31 else dtypes.int64
-    low = full_scalar(q.shape, 0, index)
-    if n == 0:
-        return low
     if x.dtype == dtypes.bool_:
         x, q = convert(x, dtypes.int8), convert(q, dtypes.int8)
-    # Of the `left` places from `low` on, the first half is passed over where its last element comes before.
-    left = n + 1
-    while left > 1:
-        half = left // 2
-        here = take(x[half - 1 : n], low, mode="clip")
-        after = _precedes(here, q) if side == "left" else ops.not_(_precedes(q, here))
-        low = ops.select_n(after, low, ops.add(low, full_like(low, half)))
-        left -= half
-    return low
-
-
-def _precedes(x: Array, y: Array) -> Array:
-    """x < y in sorting order: nan after everything; complex numbers by real part, then imaginary part."""
-    if x.dtype not in dtypes.INEXACT:
-        return ops.lt(x, y)
-    if x.dtype in dtypes.COMPLEX:
-        return less(x, y)
-    return ops.or_(ops.lt(x, y), ops.and_(ops.ne(y, y), ops.eq(x, x)))
+    # 32 bits wherever they do, even where 64 are the default: a choice that JAX made.
+    return halved(x, q, side, less) if x.dtype in dtypes.COMPLEX else search(x, q, side=side)
 
 
 @example("jnp.array([-1.0, 1.0, 5.0]), jnp.array([0.0, 1.0, 2.0])", "Array([0, 2, 3], dtype=int32)")

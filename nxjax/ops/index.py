@@ -14,6 +14,7 @@ FILES: Final = {
     "ops.composite_attention": "cached_attention dot_product_attention",
     "ops.composite_norm": "batch_norm_inference layer_norm rms_norm",
     "ops.composite_one_hot": "one_hot",
+    "ops.composite_search": "searchsorted",
     "ops.composite_softmax": "log_softmax logsumexp softmax",
     "ops.conv": "conv_general_dilated",
     "ops.convert": "bitcast_convert_type convert_element_type",

@@ -5,7 +5,14 @@ import pytest
 
 import nxjax as nx
 from nxjax.errors import AxisError, DtypeError, ShapeError
-from nxjax.ops import composite_activation, composite_attention, composite_norm, composite_one_hot, composite_softmax
+from nxjax.ops import (
+    composite_activation,
+    composite_attention,
+    composite_norm,
+    composite_one_hot,
+    composite_search,
+    composite_softmax,
+)
 from nxjax.testing import check_op, sample
 
 rng = np.random.default_rng(0)
@@ -36,6 +43,14 @@ CASES = [
     (
         composite_one_hot.one_hot,
         [sample(np.array([[0, 2, 5]], np.int32), num_classes=4, dtype=np.dtype(np.float32), axis=a) for a in range(3)],
+    ),
+    (
+        composite_search.searchsorted,
+        [
+            sample(np.array([-1, 2, 2, 5]), np.array([[2, -3, 7], [5, 2, 0]]), side="right"),
+            sample(np.sort(X), f32(2, 3, 5), side="left"),
+            sample(np.sort(X), np.full((2, 3), np.nan, np.float32), side="left"),
+        ],
     ),
     (
         composite_attention.dot_product_attention,

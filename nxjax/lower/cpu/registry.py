@@ -41,6 +41,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "join": "concatenate pad split",
             "scatter": "scatter scatter_add scatter_max scatter_min scatter_mul scatter_sub",
             "slicing": "dynamic_slice dynamic_update_slice",
+            "search": "searchsorted",
             "sort": "sort top_k",
             "control": "cond scan while",
             "effects": "check debug_callback io_callback optimization_barrier pure_callback",

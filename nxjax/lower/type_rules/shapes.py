@@ -184,6 +184,15 @@ def _top_k(types: Types, params: Params) -> Results:
     return [(shape, x.dtype), (shape, dtypes.int32)]
 
 
+def _searchsorted(types: Types, params: Params) -> Results:
+    x, q = operands(types, 2)
+    of(INTEGER | FLOAT, x, q)
+    need(x.dtype == q.dtype, "the dtypes differ", (x, q))
+    need(x.shape[:-1] == q.shape[: len(x.shape) - 1], "the leading dimensions differ", (x, q))
+    need(params["side"] in ("left", "right"), "side", params["side"])
+    return [(q.shape, dtypes.int32 if x.shape[-1] < 2**31 else dtypes.int64)]
+
+
 def _one_hot(types: Types, params: Params) -> Results:
     (x,) = operands(types, 1)
     of(INTEGER | FLOAT, x)
@@ -274,6 +283,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "sort": _sort,
     "top_k": _top_k,
     "one_hot": _one_hot,
+    "searchsorted": _searchsorted,
     "fft": _fft,
     "resize": _resize,
     "random_wrap": _wrap,

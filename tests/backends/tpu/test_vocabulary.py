@@ -72,6 +72,7 @@ FAMILIES = {
     ],
     "composite_norm": [(lambda x: nx.nn.standardize(x), X)],
     "composite_one_hot": [(lambda i: nx.nn.one_hot(i, 12), I)],
+    "composite_search": [(lambda x: jnp.searchsorted(x[0], x), X)],
     "composite_softmax": [(lambda x: (nx.nn.softmax(x), nx.nn.log_softmax(x)), X)],
     "conv": [
         (lambda x, w: nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=NHWC), IMAGE,
