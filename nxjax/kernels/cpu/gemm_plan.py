@@ -22,6 +22,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 OWN_ROWS = 512  # rows of such an item, at most
+_NARROW = 1.05  # what a product takes longer by narrower tiles
 _LEAST_ROWS = 16  # rows of an item, if there are as many
 # Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
 _UNIT_LEAST = 1 << 15
@@ -81,10 +82,13 @@ def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> Gemm
 
     def waste(size: tuple[int, int]) -> tuple[float, int, int]:
         height, vectors = size
-        return -(-rows // height) * -(-columns // (vectors * lanes)) * (height * vectors + 0.5), -vectors, -height
+        work = -(-rows // height) * -(-columns // (vectors * lanes)) * (height * vectors + 0.5)
+        return work * (1 if vectors == widest else _NARROW), -vectors, -height
 
     def heights(vectors: int) -> range:
-        most = min((free - vectors) // vectors, max(8, 14 // vectors))
+        # Numbers of an epilogue stay in registers while products are summed: LLVM spills sums of six by two for them.
+        room = free - 2 * (vectors == 2 and isa.registers == 16)
+        most = min((room - vectors) // vectors, max(8, 14 // vectors))
         return range(max(1, most // 2), most + 1)
 
     sizes = [(h, v) for v in range(narrowest, widest + 1) for h in heights(v)]
