@@ -24,7 +24,8 @@ _SYMBOLS: Final[tuple[str, ...]] = (
     "nx_trim", "nx_pool_statistics", "nx_pool_limit", "nx_pool_lock", "nx_pool_unlock",
     "nx_threads_set", "nx_threads_reset", "nx_threads_statistics", "nx_main", "nx_forked",
 )  # fmt: skip
-# Turns that a helper waits awake for the next region, where it has a processor of its own: some 40 to 100 us.
+# Turns that a helper waits awake for the next region, where it has a processor of its own: some 40 to 100 us; then it
+# waits for some more, in which others may have the processor (`threads`).
 _SPINS: Final = 1500
 
 _I64, _PTR = ctypes.c_int64, ctypes.c_void_p

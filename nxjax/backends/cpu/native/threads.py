@@ -1,9 +1,9 @@
 """Threads: a kernel's items in chunks, taken by whoever is free, the caller among them.
 
 Chunks depend on the number of items and the chunk's size only; who takes which does not matter to a kernel, whose items
-are independent. Each thread has a range of them and takes those first, then those that are left of others': so what one
-kernel wrote in a core's caches, the next one mostly reads there. One region at a time has the helpers: a caller that finds them taken does its work alone, so callers
-never wait for each other.
+are independent. Each thread has a range of them and takes those first, then what is left of others': so what one kernel
+wrote in a core's caches, the next one mostly reads there. One region at a time has the helpers: a caller that finds
+them taken does its work alone, so callers never wait for each other.
 
     caller    describe the region; open the gate; wake helpers; take chunks; close the gate; wait until it is empty
     helper    wait for a new region; enter by the gate if it is open; wake two more; take chunks; leave by the gate
@@ -13,11 +13,11 @@ processors cost little. Helpers wait awake for a while (not where there are more
 on a condition variable of their own. Plain POSIX, no system call of one system's; where there are no POSIX threads,
 the caller does everything.
 
-To wake a helper costs the caller ten microseconds, and the helper comes later still; one that is awake costs a tenth of
+To wake a helper costs the caller ten microseconds, and the helper comes later still; one that is awake costs less than
 one. So helpers outwait the parts of a program that one thread does, and give the processor to whoever wants it
-meanwhile. And who asleep are woken when regions of a short time together would have gained by them what waking costs
-(`_worth`): a short program that is called now and then runs on one thread, and one that is called again and again on
-all.
+meanwhile. Helpers that sleep are woken when regions of a short time together would have gained by them what waking
+costs (`nx_worth`): a short program that is called now and then runs on one thread, and one that is called again and
+again on all.
 """
 
 from __future__ import annotations
@@ -373,9 +373,8 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
         fetch(f, "add", f.at(state, _SEQUENCE), 1)
         first, second = [load(f, f.at(_slot(f, f.constant("i64", n)), _SLEEPS)) for n in (1, 2)]
         asleep = first | f.select(have.uge(2), second, 0)
-        with f.if_(asleep.ne(0)):
-            with f.if_(f.call("nx_worth", "i64", context).ne(0)):
-                f.call("nx_wake", "void", f.constant("i64", 0))
+        with f.if_(asleep.ne(0)), f.if_(f.call("nx_worth", "i64", context).ne(0)):
+            f.call("nx_wake", "void", f.constant("i64", 0))
         status = f.call("nx_chunks", "i64", scratch, context, f.constant("i64", 0))
         f.call("nx_close", "void")
         store(f, 0, busy)
