@@ -35,10 +35,10 @@ def _most() -> int:
     return PROMISED if isa.current().reproducible else MOST
 
 
-def _way(x: ArrayType, words: int) -> tuple[int, bool]:
+def _way(x: ArrayType, words: int, rooms: int = 1) -> tuple[int, bool]:
     """How many matrices ``x`` has, and whether they are quicker in lanes than one by one; else LAPACK is quicker.
 
-    ``words``: elements that a matrix takes in scratch memory.
+    ``words``: elements of a matrix, which takes ``rooms`` times as many in lanes.
     """
     if x.dtype not in DTYPES:
         raise NoKernel("LAPACK's, for complex numbers")
@@ -46,10 +46,10 @@ def _way(x: ArrayType, words: int) -> tuple[int, bool]:
     if not x.size or words == 0:
         raise NoKernel("nothing to compute")
     if isa.current().reproducible:  # one order of sums
-        if words * GROUP > PROMISED:
+        if words * rooms * GROUP > PROMISED:
             raise NoKernel("too large")
         return count, True
-    if words * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
+    if words * rooms * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
         return count, True
     if words * x.dtype.itemsize > ALL:
         raise NoKernel("LAPACK's, for large matrices")
@@ -173,7 +173,7 @@ def geqrf(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
 def householder_product(b: Builder, e: Equation, a: Any, taus: Any) -> Sequence[Any]:
     type, k = e.inputs[0].type, e.inputs[1].type.shape[-1]
     m, n = type.shape[-2:]
-    count, lanes = _way(type, 2 * m * n * min(k, 1))
+    count, lanes = _way(type, m * n * min(k, 1), 2)
     kernel = (HouseholderProduct if lanes else HouseholderProductPanels)(type.dtype, count, m, n, k)
     ins, y = (b.dense(a), b.dense(taus)), b.new(e.outputs[0].type)
     b.call(kernel, ins, (y,))

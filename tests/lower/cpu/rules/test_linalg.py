@@ -87,7 +87,7 @@ NEEDS = {
         5 * WIDTH * GROUP,
     ),
     "geqrf": (linalg_qr.geqrf, [matrices(2, 6, 5)], {}, "ALL", 30 * 4),
-    "householder": (linalg_qr.householder_product, [matrices(2, 6, 5), matrices(2, 5)], {}, "ALL", 60 * 4),
+    "householder": (linalg_qr.householder_product, [matrices(2, 6, 5), matrices(2, 5)], {}, "ALL", 30 * 4),
     "svd": (linalg_svd.svd, [matrices(2, 5, 6)], {"full_matrices": True, "compute_uv": False}, "ALL", 30 * 4),
 }
 
