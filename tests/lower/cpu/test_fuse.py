@@ -68,6 +68,11 @@ def test_views_cost_nothing():
     assert names(lambda x: (x.T[1:, ::-2] + 0).sum(), X) == ["add"] or len(names(lambda x: x.T[1:].sum(), X)) == 1
 
 
+def test_what_is_wanted_as_it_lies_and_turned_is_made_once():
+    made = names(lambda x: (x - 1).T @ (x - 1), jnp.ones((50, 40)))
+    assert [name.split("(")[0] for name in made if not name.startswith("pack")] == ["sub", "gemm"]
+
+
 def test_what_is_dear_and_needed_twice_is_stored():
     def f(x, w):
         y = jnp.exp(x) + jnp.tanh(x)
