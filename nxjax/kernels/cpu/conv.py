@@ -117,7 +117,7 @@ class Conv(Kernel):
         self.line = self.line and not self.packs
         self.scratch = self._zeros + (room if self.packs else 0)
         self.items = -(-self.tiles // self.run) * self.blocks if problem.outputs else 0
-        work = self.run * block.pixels * block.channels * problem.taps * problem.inputs
+        work = self.run * block.pixels * block.channels * problem.taps * problem.inputs * (2 if kind == "pairs" else 1)
         self.grain = max(1, (1 << 17) // max(work, 1))
 
     def _run(self, size: int) -> int:
