@@ -50,7 +50,7 @@ def test_programs_for_several_lengths_pack_a_weight_once():
 
 
 def test_what_differs_is_not_shared():
-    """Another array of equal bytes, another constant, another order of the same: each has its own. Of ``v`` all have one."""
+    """Another array of equal bytes, another constant, another order of the same: each its own; one ``v`` for all."""
     w, v = weight(96, 96), weight(96, 96)
     copy = nx.array(np.array(w))
     functions = [
