@@ -215,13 +215,11 @@ class Cond(Nested):
 def _sharing(axis_name: Any, size: int, index: Array, xs: Arrays, each: Mask, branches: Branches) -> list[Array]:
     """`Cond` of an index per element. Of operands, ``each`` says which are per element; all elements share others."""
     force = (True,) * len(branches[0].outputs)
-    same = stage(lambda _, *xs: list(xs), [index.type.with_dtype(dtypes.bool_), *(x.type for x in xs)], "taken")
     results: list[Arrays] = []
     for i, b in enumerate(branches):
         last = or_(lt(index, like(index, 0)), ge(index, like(index, i)))
         taken = eq(index, like(index, i)) if i < len(branches) - 1 else last
-        mine = custom_jvp_call(taken, *xs, program=same, num_consts=0, rule=_Taken(each))
-        results.append(run(batch_program(b, size, each, force, axis_name)[0], mine))
+        results.append(run(batch_program(b, size, each, force, axis_name)[0], _Taken(each).operands(taken, xs)))
     return [choose(index, columns) for columns in zip(*results, strict=True)]
 
 
@@ -236,6 +234,11 @@ class _Taken:
 
     each: Mask
     symbolic_zeros: ClassVar[bool] = True
+
+    def operands(self, taken: Array, xs: Arrays) -> Arrays:
+        """``xs``, with this derivative."""
+        same = stage(lambda _, *xs: list(xs), [taken.type, *(x.type for x in xs)], "taken")
+        return custom_jvp_call(taken, *xs, program=same, num_consts=0, rule=self)
 
     def __call__(self, primals: Arrays, tangents: Sequence[Any]) -> tuple[list[Array], list[Array | None]]:
         taken, *xs = primals
@@ -252,7 +255,8 @@ class _Taken:
                 ys[i] = select_leading(taken, row, x)
             counts = taken if each else some
             ts.append(None if isinstance(t, SymbolicZero) else select_leading(counts, zeros(t.type), t))
-        return ys, ts
+        # What derivatives are made of has a derivative too, with NaN where there is no other element.
+        return [*self.operands(taken, ys)], ts
 
 
 def _choose_numpy(index: NDArray, columns: Sequence[NDArray]) -> NDArray:

@@ -146,6 +146,18 @@ def test_elements_that_take_another_branch_add_nothing_to_what_all_share(how: An
     close(how(nx.jacfwd(lambda w: logs(w, rows[0]).sum(0)))(w), np.float32([[2, 0], [0, 1]]))
 
 
+@pytest.mark.parametrize("how", [lambda f: f, nx.jit])
+def test_elements_that_take_another_branch_add_nothing_to_derivatives_of_derivatives(how: Any) -> None:
+    def logs(w: Any, x: Any) -> Any:
+        return nx.vmap(lambda a: nx.cond(a > 0, lambda v, w: nx.log(v) * w, lambda v, w: v * w * w, a, w))(x).sum()
+
+    below = np.float32([-1, -2])  # nobody takes the first branch, which has NaN
+    pushed = lambda w: sum(nx.jvp(lambda x: logs(w, x), (below,), (below,)))
+    assert float(how(nx.grad(pushed))(3.0)) == -36
+    assert float(how(nx.grad(lambda w: nx.grad(lambda x: logs(w, x) ** 2)(below).sum()))(1.0)) == -48
+    assert float(how(nx.grad(nx.grad(lambda w: logs(w, below))))(2.0)) == -6
+
+
 def test_what_all_elements_share_is_not_repeated() -> None:
     def chosen(index: Any, x: Any, w: Any) -> Any:
         experts = [lambda v, w, i=i: nx.tanh(v @ w[i]) for i in range(3)]
