@@ -8,19 +8,27 @@ Examples in docstrings presume ``import nxjax as nx``, ``import nxjax.numpy as j
 
 from __future__ import annotations
 
+import gc as _gc
 import importlib as _importlib
 import sys as _sys
 from importlib.machinery import ModuleSpec as _ModuleSpec
 from typing import Any as _Any
 
-from nxjax import config as _config
-from nxjax import ops as _ops
-from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
-from nxjax.trace import core as _core
-from nxjax.trace import pages as _pages
-from nxjax.trace import program as _program
-from nxjax.trace.lazy import missing_attribute as _missing
-from nxjax.trace.lazy import replacement_hint as _instead
+_collects = _gc.isenabled()
+_gc.disable()  # as `trace.lazy.load` does
+try:
+    from nxjax import config as _config
+    from nxjax import ops as _ops
+    from nxjax.config import config as config  # here, or the submodule of that name would stand in its place
+    from nxjax.trace import core as _core
+    from nxjax.trace import pages as _pages
+    from nxjax.trace import program as _program
+    from nxjax.trace.lazy import load as _load
+    from nxjax.trace.lazy import missing_attribute as _missing
+    from nxjax.trace.lazy import replacement_hint as _instead
+finally:
+    if _collects:
+        _gc.enable()
 
 __array_api_version__ = "2024.12"  # `nxjax` is as good a namespace of the standard as `nxjax.numpy`
 
@@ -117,9 +125,7 @@ def _execute(op: _Any, args: _Any, params: _Any) -> _Any:
 
 def _compiler() -> _Any:
     """Whoever compiles for `jit`, imported at the first compilation."""
-    from nxjax.backends.dispatch import compiler
-
-    return compiler
+    return _load("nxjax.backends.dispatch").compiler
 
 
 def _vocabulary(name: str) -> None:
@@ -150,7 +156,7 @@ def _watch(set: frozenset[str]) -> None:
         _importlib.import_module("nxjax.debug.runtime_checks").changed(set)
 
 
-_importlib.import_module("nxjax.numpy")  # gives arrays their operators and methods
+_load("nxjax.numpy")  # gives arrays their operators and methods
 _config.watch_modes(_watch)  # which is told at once what the environment has set
 
 
@@ -220,9 +226,9 @@ def __getattr__(name: str) -> _Any:
     if name in ("__version__", "__version_info__"):
         return getattr(_importlib.import_module("nxjax.version"), name)  # not kept: see there
     if home is not None:
-        value = getattr(_importlib.import_module(home), name)
+        value = getattr(_load(home), name)
     elif name in _MODULES:
-        value = _importlib.import_module(f"nxjax.{name}")
+        value = _load(f"nxjax.{name}")
     elif name.startswith("_"):
         raise AttributeError(f"module 'nxjax' has no attribute {name!r}")
     else:

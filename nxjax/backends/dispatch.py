@@ -13,11 +13,10 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from nxjax.backends import eager_kernels, placing, registry
+from nxjax.backends import placing, registry
 from nxjax.backends.base import Backend, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
-from nxjax.lower.reproducible import by_numpy, check_program, refused
 from nxjax.trace.array import LARGE, DeviceArray, place_of
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.program import Program, check_sizes
@@ -36,14 +35,16 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
             return placing.execute(compiler, op, args, params)
     types = [x.type for x in args]
     out = op.infer(*types, **params)
-    if current_settings().reproducible and not by_numpy(
-        op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]
-    ):
-        return _alone(op, args, params)
+    if current_settings().reproducible:
+        from nxjax.lower.reproducible import by_numpy
+
+        if not by_numpy(op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]):
+            return _alone(op, args, params)
     xs = [x.numpy() if x._data is None else x._data for x in args]
-    if not op.multi and max([x.size for x in xs], default=0) >= LARGE and eager_kernels.applies(op, types):
-        y = eager_kernels.run(op, args, params, out)
-        if y is not None:
+    if not op.multi and max([x.size for x in xs], default=0) >= LARGE:
+        from nxjax.backends import eager_kernels
+
+        if eager_kernels.applies(op, types) and (y := eager_kernels.run(op, args, params, out)) is not None:
             return y
     with quiet():
         y = op.eval(*xs, **params)
@@ -88,6 +89,8 @@ def _nested(op: Op, args: Sequence[DeviceArray], params: dict[str, Any]) -> tupl
 
 def _check_promise(program: Program, backend: Backend) -> None:
     """Raise where the same bits everywhere cannot be promised."""
+    from nxjax.lower.reproducible import check_program, refused
+
     if not backend.reproducible:
         raise refused(backend.name)
     check_program(program)

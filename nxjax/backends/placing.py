@@ -16,10 +16,9 @@ from nxjax.backends.base import Backend, Device, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
 from nxjax.errors import ParameterError, ShardingError
-from nxjax.lower.reproducible import by_numpy
-from nxjax.lower.stablehlo.sharding import partitioning, program_layouts
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
+from nxjax.trace.layouts import program_layouts
 from nxjax.trace.mesh import BaseMesh, Mesh, process_index
 from nxjax.trace.partition import PartitionSpec
 from nxjax.trace.program import Equation, Program, Var
@@ -175,6 +174,8 @@ def _devices(
             if s is not None:
                 said = f"in_shardings of {_name(names, i)}" if what else _name(names, i)
                 return s.device_list, f"{said} on {_where(s)}"
+    from nxjax.lower.stablehlo.sharding import partitioning
+
     part = partitioning(program, (), outs)
     if part.devices is not None:
         return tuple(part.devices), "the program's own mesh"
@@ -263,6 +264,8 @@ def hashable(params: dict[str, Any]) -> tuple[Any, ...]:
 
 def execute(compiler: PlacedCompiler, op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
     """One op on arrays that were put somewhere: in NumPy on one CPU device, compiled for all others."""
+    from nxjax.lower.reproducible import by_numpy
+
     for x in args:
         if isinstance(x, Tracer):
             raise escaped_tracer_error(x, op.name)

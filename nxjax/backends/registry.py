@@ -6,13 +6,9 @@ Lazy: a backend's module is imported when it is first asked for, a vendor's pack
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import os
-import sys
 import warnings
 from functools import lru_cache
-from importlib.machinery import PathFinder
 from typing import Any, Final, final
 
 from nxjax.backends.base import Backend, Device, Executable
@@ -43,34 +39,9 @@ _made: dict[str, Backend] = {}
 
 @lru_cache(1)
 def _paths() -> dict[str, str]:
-    if not _is_announced():
-        return _BUILT_IN
-    from importlib.metadata import entry_points
+    from importlib.metadata import entry_points  # takes as long to import as all that a first call runs
 
     return {**{e.name: e.value for e in entry_points(group=_GROUP)}, **_BUILT_IN}
-
-
-def _is_announced() -> bool:
-    """Whether an installed package may have entry points of ours.
-
-    A look into its files; `importlib.metadata` takes as long to import as the rest of a first `jit` that compiles
-    nothing, and is asked where packages do not lie in folders.
-    """
-    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
-        return True
-    for place in dict.fromkeys(sys.path):
-        try:
-            with os.scandir(place or os.curdir) as entries:
-                packages = [e.path for e in entries if e.name.lower().endswith(("dist-info", "egg-info"))]
-        except FileNotFoundError:
-            continue
-        except OSError:
-            return True
-        for package in packages:
-            with contextlib.suppress(OSError), open(os.path.join(package, "entry_points.txt"), "rb") as file:
-                if _GROUP.encode() in file.read():
-                    return True
-    return False
 
 
 @lru_cache(1)
@@ -168,13 +139,10 @@ def made() -> list[Backend]:
 @lru_cache(None)
 def _best(platform: str) -> Backend | None:
     if platform == "cpu":
-        # Plugins bring other platforms; to look for them takes long.
-        first = next(n for n in _FOR_CPU if get(n).available()[0])
-        known = [first, *(n for n in _paths() if n not in _BUILT_IN)]
-    else:
-        known = names()
+        # Those of packages have to be named: to look for them takes long.
+        return next((b for b in map(get, _FOR_CPU) if b.available()[0]), None)
     # What only stands in for a chip of the platform has to be named itself.
-    usable = [b for b in map(get, known) if b.platform == platform and (b.listed or b.name == platform)]
+    usable = [b for b in map(get, names()) if b.platform == platform and (b.listed or b.name == platform)]
     found = [b for b in usable if b.available()[0]]
     return max(found, key=lambda b: b.priority, default=None)
 

@@ -8,17 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from nxjax import numpy as jnp
 from nxjax.config import config
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.documented import example
 from nxjax.numpy.eager import product
-from nxjax.numpy.elementwise import multiply
-from nxjax.numpy.floats import conjugate
-from nxjax.numpy.grids import diagonal
-from nxjax.numpy.joining import stack
 from nxjax.numpy.promotion import as_axis, broadcast_shape, broadcast_to_shape, convert, promote, reject_out, static_int
-from nxjax.numpy.reductions import sum as sum_
-from nxjax.numpy.shapes import moveaxis, ravel
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.precision import PrecisionLike, canonical_precision
 from nxjax.trace import dtypes
@@ -80,7 +75,7 @@ def _dot(
 
 
 def _product(x: Array, y: Array, preferred: DType | None) -> Array:
-    out = multiply(x, y)
+    out = jnp.multiply(x, y)
     return out if preferred is None else convert(out, preferred)
 
 
@@ -185,7 +180,7 @@ def vecmat(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     x, y = _operands("vecmat", x1, x2)
     if x.ndim < 1 or y.ndim < 2:
         raise ShapeError("vecmat: needs a vector and a matrix", got=f"{x.type} and {y.type}")
-    out = matmul(ops.reshape(conjugate(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
+    out = matmul(ops.reshape(jnp.conjugate(x), shape=(*x.shape[:-1], 1, x.shape[-1])), y)
     return ops.reshape(out, shape=(*out.shape[:-2], out.shape[-1]))
 
 
@@ -202,7 +197,9 @@ def vdot(
     Raises:
         ShapeError: they differ in size.
     """
-    return dot(conjugate(ravel(a)), ravel(b), precision=precision, preferred_element_type=preferred_element_type)
+    return dot(
+        jnp.conjugate(jnp.ravel(a)), jnp.ravel(b), precision=precision, preferred_element_type=preferred_element_type
+    )
 
 
 @example("jnp.array([[1, 2], [3, 4]]), jnp.array([10, 1])", "Array([12, 34], dtype=int32)")
@@ -224,10 +221,10 @@ def vecdot(
     i, j = as_axis("vecdot", axis, x.ndim), as_axis("vecdot", axis, y.ndim)
     if x.shape[i] != y.shape[j]:
         raise ShapeError("vecdot: the axis differs in size", got=f"{x.type} and {y.type} along {axis}")
-    x, y = moveaxis(x, i, -1), moveaxis(y, j, -1)
+    x, y = jnp.moveaxis(x, i, -1), jnp.moveaxis(y, j, -1)
     lead = broadcast_shape("vecdot", x.shape[:-1], y.shape[:-1])
     n = len(lead)
-    x = broadcast_to_shape(conjugate(x), (*lead, x.shape[-1]))
+    x = broadcast_to_shape(jnp.conjugate(x), (*lead, x.shape[-1]))
     y = broadcast_to_shape(y, (*lead, y.shape[-1]))
     batch = tuple(range(n))
     return _dot(x, y, ((n,), (n,)), (batch, batch), precision, _preferred(preferred_element_type), "vecdot")
@@ -257,8 +254,8 @@ def inner(
 def outer(a: ArrayLike, b: ArrayLike, out: None = None) -> Array:
     """Products of all pairs of elements of the flattened operands."""
     reject_out("outer", out)
-    x, y = promote("outer", ravel(a), ravel(b))
-    return multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
+    x, y = promote("outer", jnp.ravel(a), jnp.ravel(b))
+    return jnp.multiply(ops.reshape(x, shape=(x.size, 1)), ops.reshape(y, shape=(1, y.size)))
 
 
 def tensordot(
@@ -307,7 +304,7 @@ def kron(a: ArrayLike, b: ArrayLike) -> Array:
     xs, ys = (1,) * (rank - x.ndim) + x.shape, (1,) * (rank - y.ndim) + y.shape
     left = ops.reshape(x, shape=tuple(n for m in xs for n in (m, 1)))
     right = ops.reshape(y, shape=tuple(n for m in ys for n in (1, m)))
-    out = multiply(left, right)
+    out = jnp.multiply(left, right)
     return ops.reshape(out, shape=tuple(m * n for m, n in zip(xs, ys, strict=True)))
 
 
@@ -320,7 +317,7 @@ def trace(
     (Array(5, dtype=int32), Array(2, dtype=int32))
     """
     reject_out("trace", out)
-    return sum_(diagonal(a, offset, axis1, axis2), -1, dtype)
+    return jnp.sum(jnp.diagonal(a, offset, axis1, axis2), -1, dtype)
 
 
 @example(
@@ -344,7 +341,7 @@ def cross(
     if axis is not None:
         axisa = axisb = axisc = axis
     x, y = promote("cross", a, b)
-    x, y = moveaxis(x, axisa, -1), moveaxis(y, axisb, -1)
+    x, y = jnp.moveaxis(x, axisa, -1), jnp.moveaxis(y, axisb, -1)
     if x.shape[-1] not in (2, 3) or y.shape[-1] not in (2, 3):
         raise ShapeError("cross: vectors have 2 or 3 components", got=f"{x.type} and {y.type}")
     a0, a1, b0, b1 = x[..., 0], x[..., 1], y[..., 0], y[..., 1]
@@ -354,8 +351,8 @@ def cross(
     zero_a, zero_b = a0 * 0, b0 * 0
     a2 = x[..., 2] if x.shape[-1] == 3 else zero_a
     b2 = y[..., 2] if y.shape[-1] == 3 else zero_b
-    parts = stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, third], -1)
-    return moveaxis(convert(parts, parts.dtype), -1, axisc)
+    parts = jnp.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, third], -1)
+    return jnp.moveaxis(convert(parts, parts.dtype), -1, axisc)
 
 
 # --- einsum ---
@@ -512,7 +509,7 @@ def _diagonal_of(name: str, x: Array) -> tuple[str, Array]:
     i = name.index(c)
     j = name.index(c, i + 1)
     rest = "".join(d for k, d in enumerate(name) if k not in (i, j))
-    return rest + c, diagonal(x, 0, i, j)
+    return rest + c, jnp.diagonal(x, 0, i, j)
 
 
 def _summed(name: str, x: Array, kept: set[str]) -> tuple[str, Array]:

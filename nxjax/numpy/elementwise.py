@@ -30,9 +30,7 @@ from nxjax.numpy.promotion import (
     result_type_of,
 )
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.arithmetic import Square
 from nxjax.ops.base import Unary as OpUnary
-from nxjax.ops.elementary import Expm1, Log1p, Smooth
 from nxjax.ops.vocabulary import functions
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
@@ -77,6 +75,9 @@ _OF_BITS = f"{_BROADCASTS}    {_NO_BITS}\n"
 
 def plain_ufunc(op: Any) -> Any:
     """The NumPy function that is all of the op's `eval` in real single and double precision, or None."""
+    from nxjax.ops.arithmetic import Square
+    from nxjax.ops.elementary import Expm1, Log1p, Smooth
+
     known = (OpUnary.eval, Smooth.eval, Expm1.eval, Log1p.eval, Square.eval)
     whole = isinstance(op, OpUnary) and type(op).eval in known
     return type(op).ufunc if whole else None

@@ -13,7 +13,6 @@ from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.numpy.creation import astype, full, full_scalar, put_on_device
 from nxjax.numpy.documented import example
-from nxjax.numpy.elementwise import divide, equal, exp, floor, less_equal, log, multiply, sign, subtract
 from nxjax.numpy.promotion import (
     as_axis,
     as_operand,
@@ -33,7 +32,6 @@ from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike, PyTree, Sh
 from nxjax.trace.array import wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
 from nxjax.trace.dtypes import DType
-from nxjax.transforms.vmap import vmap
 
 # --- counted ---
 
@@ -140,12 +138,12 @@ def linspace(
             body = ops.slice(out, start_indices=(0,) * out.ndim, limit_indices=(num - 1, *a.shape), strides=None)
             out = ops.concatenate(body, ops.reshape(b, shape=(1, *b.shape)), dimension=0)
     if wanted in dtypes.INTEGER:
-        out = floor(out)
+        out = jnp.floor(out)
     out = put_on_device(moveaxis(convert(out, wanted), 0, as_axis("linspace", axis, out.ndim)), device)
     if not retstep:
         return out
 
-    step = divide(subtract(b, a), parts) if parts else full_scalar(a.shape, math.nan, work)
+    step = jnp.divide(jnp.subtract(b, a), parts) if parts else full_scalar(a.shape, math.nan, work)
     return out, step
 
 
@@ -186,17 +184,17 @@ def geomspace(
         work = dtypes.to_inexact(dtypes.as_dtype(dtype))
         a, b = astype(a, work), astype(b, work)
     if a.dtype in dtypes.COMPLEX:
-        ratio = log(divide(b, a))
+        ratio = jnp.log(jnp.divide(b, a))
         t = linspace(0, 1, num, endpoint, dtype=dtypes.real_part(a.dtype))
         t = ops.reshape(t, shape=(num,) + (1,) * a.ndim)
-        out = multiply(a, exp(multiply(t, ratio)))
+        out = jnp.multiply(a, jnp.exp(jnp.multiply(t, ratio)))
     else:
         # All of one sign: the sign is taken out, then the exponents are evenly spaced.
-        s = sign(a)
+        s = jnp.sign(a)
         one = ops.mul(s, s)  # or 0, which makes nan of all
         a, b = ops.div(ops.mul(a, one), one), ops.div(ops.mul(b, one), one)
-        out = multiply(
-            s, jnp.power(10.0, linspace(jnp.log10(multiply(a, s)), jnp.log10(multiply(b, s)), num, endpoint))
+        out = jnp.multiply(
+            s, jnp.power(10.0, linspace(jnp.log10(jnp.multiply(a, s)), jnp.log10(jnp.multiply(b, s)), num, endpoint))
         )
         if num > 0:
             first = expand_dims(a, 0)
@@ -216,6 +214,8 @@ def fromfunction(
     function: Callable[..., Any], shape: Sequence[int], *, dtype: DTypeLike | None = float, **kwargs: object
 ) -> PyTree:
     """Call ``function`` with the coordinates of each element of an array of ``shape``, by `vmap`."""
+    from nxjax.transforms.vmap import vmap
+
     sizes = as_shape("fromfunction", shape)
     function = functools.partial(function, **kwargs) if kwargs else function
     for axis in range(len(sizes) - 1, -1, -1):
@@ -245,7 +245,7 @@ def eye(
     if current_trace() is EVAL and not isinstance(k, Tracer):
         return put_on_device(wrap(np.eye(n, m, static_int("eye", k)).astype(wanted)), device)
 
-    return put_on_device(convert(equal(_rows_minus_columns(n, m), k), wanted), device)
+    return put_on_device(convert(jnp.equal(_rows_minus_columns(n, m), k), wanted), device)
 
 
 @example("2, dtype=int", "Array([[1, 0],\n       [0, 1]], dtype=int32)")
@@ -262,7 +262,7 @@ def tri(N: ArrayLike, M: int | None = None, k: int = 0, dtype: DTypeLike | None 
     if current_trace() is EVAL:
         return wrap(np.tri(n, m, static_int("tri", k)).astype(wanted))
 
-    return convert(less_equal(_rows_minus_columns(n, m), k), wanted)
+    return convert(jnp.less_equal(_rows_minus_columns(n, m), k), wanted)
 
 
 @example(

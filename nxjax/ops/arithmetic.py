@@ -27,11 +27,6 @@ from nxjax.ops.base import (
     define_op,
     like,
 )
-from nxjax.ops.bitwise import and_, not_, or_
-from nxjax.ops.compare import Compare, eq, ge, gt, lt, ne
-from nxjax.ops.convert import bitcast_convert_type
-from nxjax.ops.rounding import truncate
-from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents, UndefinedPrimal
 from nxjax.trace.types import ArrayType
@@ -199,6 +194,8 @@ class Rem(Differentiable, Binary):
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         # rem(x, y) = x - trunc(x / y) y
 
+        from nxjax.ops.rounding import truncate
+
         return (lambda t: t, lambda t: neg(mul(t, truncate(div(x, y)))))
 
 
@@ -229,15 +226,15 @@ class Pow(Differentiable, Binary):
             # infinite. Elsewhere it moves with y there, too.
             least = float(ml_dtypes.finfo(x.dtype).smallest_normal) ** 0.25
             size = abs(x)
-            kept = or_(ne(y, 0), ge(size, like(size, least)))
-            derivative = mul(y, pow(select_n(kept, like(x, 1), x), sub(y, 1)))
-            return mul(t, select_n(kept, like(x, 0), derivative))
+            kept = ops.or_(ops.ne(y, like(y, 0)), ops.ge(size, like(size, least)))
+            derivative = mul(y, pow(ops.select_n(kept, like(x, 1), x), sub(y, 1)))
+            return mul(t, ops.select_n(kept, like(x, 0), derivative))
 
         def by_exponent(t: Array) -> Array:
             # d/dy x^y = log(x) x^y, taken as 0 for x = 0, where x^y does not move for y > 0.
-            zero = eq(x, 0)
-            logarithm = ops.log(select_n(zero, x, like(x, 1)))
-            return mul(t, mul(select_n(zero, logarithm, like(x, 0)), out))
+            zero = ops.eq(x, like(x, 0))
+            logarithm = ops.log(ops.select_n(zero, x, like(x, 1)))
+            return mul(t, mul(ops.select_n(zero, logarithm, like(x, 0)), out))
 
         return (by_base, by_exponent)
 
@@ -305,7 +302,7 @@ class _Extremum(Differentiable, Binary):
 
     makes_nan = False
     allowed = dtypes.NUMERIC
-    compare: ClassVar[Compare] = gt
+    compare: ClassVar[str] = "gt"
 
     def tangents(self, out: Array, x: Array, y: Array) -> Sequence[Tangent | None]:
         return (lambda t: mul(t, _share(self, out, x, y)), lambda t: mul(t, _share(self, out, y, x)))
@@ -318,17 +315,17 @@ class _Extremum(Differentiable, Binary):
     def _by_parts(self, x: Array, y: Array) -> Array:
         """By real part, then imaginary part; a NaN wins, the first of two."""
         a, b, c, d = ops.real(x), ops.imag(x), ops.real(y), ops.imag(y)
-        compare = self.compare
-        second = or_(compare(c, a), and_(eq(c, a), compare(d, b)))
-        return select_n(and_(or_(second, or_nan(c, d)), not_(or_nan(a, b))), x, y)
+        compare = getattr(ops, self.compare)
+        second = ops.or_(compare(c, a), ops.and_(ops.eq(c, a), compare(d, b)))
+        return ops.select_n(ops.and_(ops.or_(second, or_nan(c, d)), ops.not_(or_nan(a, b))), x, y)
 
 
 def _share(op: _Extremum, out: Array, x: Array, y: Array) -> Array:
     """1 where ``x`` is the extremum, 1/2 where both are, 0 elsewhere."""
     if x.dtype in dtypes.COMPLEX:  # which have an order here, but no comparisons
-        return select_n(eq(x, y), select_n(eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
-    wins = op.compare(x, y)
-    return select_n(wins, select_n(eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
+        return ops.select_n(ops.eq(x, y), ops.select_n(ops.eq(x, out), like(x, 0), like(x, 1)), like(x, 0.5))
+    wins = getattr(ops, op.compare)(x, y)
+    return ops.select_n(wins, ops.select_n(ops.eq(x, y), like(x, 0), like(x, 0.5)), like(x, 1))
 
 
 max = define_op(
@@ -343,7 +340,7 @@ min = define_op(
     _Extremum,
     "min",
     "The smaller of x and y",
-    compare=lt,
+    compare="lt",
     hlo="minimum",
     ufunc=_second_of_equals(np.minimum),
     example=("jnp.array([1.0, jnp.nan]), 3.0", "Array([ 1., nan], dtype=float32)"),
@@ -373,7 +370,7 @@ class Abs(Differentiable, Unary):
     def tangents(self, out: Array, x: Array) -> Sequence[Tangent | None]:
         if x.dtype not in dtypes.COMPLEX:
             # 1 at 0, the derivative on the side of 0 itself. JAX chose so.
-            return (lambda t: select_n(ge(x, like(x, 0)), neg(t), t),)
+            return (lambda t: ops.select_n(ops.ge(x, like(x, 0)), neg(t), t),)
         # d|z| = Re(conj(z) dz) / |z|, that is Re(conj(sign z) dz)
         return (lambda t: ops.real(mul(t, ops.conj(sign(x)))),)
 
@@ -540,21 +537,21 @@ class Nextafter(Nondifferentiable, Binary):
         # Adjacent floats of one sign are adjacent integers; zero steps to the smallest subnormal of y's sign.
         width = 8 * x.dtype.itemsize
         word = {8: dtypes.int8, 16: dtypes.int16, 32: dtypes.int32, 64: dtypes.int64}[width]
-        bits = bitcast_convert_type(x, dtype=word)
-        toward_zero = ne(lt(x, y), lt(bits, 0))
-        stepped = add(bits, select_n(toward_zero, like(bits, -1), like(bits, 1)))
-        sign_of_y = and_(bitcast_convert_type(y, dtype=word), like(bits, -(2 ** (width - 1))))
+        bits = ops.bitcast_convert_type(x, dtype=word)
+        toward_zero = ops.ne(ops.lt(x, y), ops.lt(bits, like(bits, 0)))
+        stepped = add(bits, ops.select_n(toward_zero, like(bits, -1), like(bits, 1)))
+        sign_of_y = ops.and_(ops.bitcast_convert_type(y, dtype=word), like(bits, -(2 ** (width - 1))))
         smallest = add(sign_of_y, 1)
         if not np.asarray(-0.0).astype(x.dtype).view(word):  # the word of -0 is NaN
-            stepped = select_n(eq(stepped, like(bits, -(2 ** (width - 1)))), stepped, like(bits, 0))
-        result = bitcast_convert_type(select_n(eq(x, 0), stepped, smallest), dtype=x.dtype)
-        result = select_n(or_(eq(x, y), ne(y, y)), result, y)
-        return select_n(ne(x, x), result, x)
+            stepped = ops.select_n(ops.eq(stepped, like(bits, -(2 ** (width - 1)))), stepped, like(bits, 0))
+        result = ops.bitcast_convert_type(ops.select_n(ops.eq(x, like(x, 0)), stepped, smallest), dtype=x.dtype)
+        result = ops.select_n(ops.or_(ops.eq(x, y), ops.ne(y, y)), result, y)
+        return ops.select_n(ops.ne(x, x), result, x)
 
 
 def or_nan(x: Array, y: Array) -> Array:
     """Where either is NaN."""
-    return or_(ne(x, x), ne(y, y))
+    return ops.or_(ops.ne(x, x), ops.ne(y, y))
 
 
 neg = Neg()

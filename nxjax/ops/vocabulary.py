@@ -28,26 +28,19 @@ LISTED: Final = {module: tuple(names) for module, names in FUNCTIONS.items()}
 def functions(
     package: str, file: str, namespace: dict[str, Any], made: Callable[[Any, str], Any]
 ) -> Callable[[str], Any]:
-    """Put the functions of ``package`` that are ops into the ``namespace`` of ``file``, by all their names.
+    """``__getattr__`` of ``file``, which puts the functions of ``package`` that are ops into its ``namespace``.
 
     Args:
         made: makes the function that an op is there by one of its names.
-
-    Returns:
-        The file's ``__getattr__``, which makes the function of an op that was made later.
     """
-
-    def add(op: Any) -> None:
-        namespace.update((name, made(op, name)) for name in op.public()[package].names.split())
 
     def find(name: str) -> Any:
         if name not in FUNCTIONS[package]:
             raise AttributeError(f"module {file!r} has no attribute {name!r}")
-        add(get_op(FUNCTIONS[package][name]))
+        op: Any = get_op(FUNCTIONS[package][name])
+        namespace.update((each, made(op, each)) for each in op.public()[package].names.split())
         return namespace[name]
 
-    for name in dict.fromkeys(FUNCTIONS[package].values()):
-        add(get_op(name))
     return find
 
 

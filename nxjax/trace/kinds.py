@@ -6,7 +6,6 @@ The range of an integer is checked by the op's `infer`. Knows no op.
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import inspect
 import types
@@ -26,6 +25,8 @@ Kind = tuple[str, Callable[[Any], bool]]
 # The types of a parameter whose kind nothing declares.
 _PLAIN: Final = (bool, int, float, complex, str, np.generic, np.dtype, enum.Enum)
 _BITS: Final = 63
+# What tells dataclasses from others.
+_FIELDS: Final = "__dataclass_fields__"
 # Classes whose values can be called and are no functions: programs, which add themselves.
 NO_FUNCTIONS: Final[list[type]] = []
 # The methods that declare parameters: mostly `infer`; the others for parameters that `infer` passes on unread.
@@ -117,6 +118,18 @@ def kind_of(hint: Any) -> Kind:
     return _instance(hint)
 
 
+def is_dataclass(v: Any) -> bool:
+    """Whether ``v`` is a value of a dataclass; asked of each parameter, mostly where there is no such class."""
+    return hasattr(v, _FIELDS) and not isinstance(v, type)
+
+
+def fields_of(v: Any) -> list[str]:
+    """The names of the fields of a dataclass, or of a value of one."""
+    from dataclasses import fields
+
+    return [f.name for f in fields(v)]
+
+
 def _items(v: Any) -> tuple[Any, ...]:
     return v
 
@@ -124,7 +137,7 @@ def _items(v: Any) -> tuple[Any, ...]:
 def _is_plain(v: Any) -> bool:
     if isinstance(v, tuple):
         return all(map(_is_plain, _items(v)))
-    return v is None or isinstance(v, _PLAIN) or dataclasses.is_dataclass(v)
+    return v is None or isinstance(v, _PLAIN) or hasattr(v, _FIELDS)
 
 
 def _is_int(v: Any) -> bool:
@@ -149,7 +162,7 @@ def _instance(cls: Any) -> Kind:
     if cls in _NUMBERS or cls is typing.get_origin(Callable[[], Any]):
         return _NUMBERS.get(cls, _NUMBERS[Callable])
     name = f"a value of {cls.__name__}"
-    if not dataclasses.is_dataclass(cls) and not issubclass(cls, tuple):
+    if not hasattr(cls, _FIELDS) and not issubclass(cls, tuple):
         return name, lambda v: isinstance(v, cls)
     made: Any = cls
     # Found out later: a dataclass may hold values of its own class.
@@ -159,5 +172,5 @@ def _instance(cls: Any) -> Kind:
 @lru_cache(None)
 def _fields(cls: Any) -> list[tuple[str, Callable[[Any], bool]]]:
     hints = typing.get_type_hints(cls)
-    names = [f.name for f in dataclasses.fields(cls)] if dataclasses.is_dataclass(cls) else cls._fields
+    names = fields_of(cls) if hasattr(cls, _FIELDS) else cls._fields
     return [(name, kind_of(hints[name])[1]) for name in names]

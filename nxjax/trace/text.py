@@ -11,7 +11,6 @@ parameter that is a Python function prints as ``<function name>`` and cannot be 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 import re
 from collections.abc import Iterable, Iterator
@@ -24,6 +23,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Arrays, find_op
 from nxjax.trace.depth import raise_recursion_limit
+from nxjax.trace.kinds import fields_of, is_dataclass
 from nxjax.trace.params import PARAM_CLASSES, Printed, param_class
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.types import ArrayType, parse_type
@@ -108,8 +108,8 @@ class _Printer:
             self.several(v.param_name, v.param_fields(self.canonical).items(), indent)
         elif isinstance(v, enum.Enum):
             self.parts.append(f"{type(v).__name__}.{v.name}")
-        elif dataclasses.is_dataclass(v) and not isinstance(v, type):
-            self.several(type(v).__name__, ((f.name, getattr(v, f.name)) for f in dataclasses.fields(v)), indent)
+        elif is_dataclass(v):
+            self.several(type(v).__name__, ((name, getattr(v, name)) for name in fields_of(v)), indent)
         elif isinstance(v, tuple):
             several: tuple[Any, ...] = v
             self.several("", ((None, x) for x in several), indent, "," if len(several) == 1 else "")
@@ -141,8 +141,8 @@ def _holds_program(v: Any) -> bool:
     """True where a program lies in a parameter's value, which is then printed over several lines."""
     if isinstance(v, tuple):
         return any(map(_holds_program, v))  # pyright: ignore[reportUnknownArgumentType]
-    if dataclasses.is_dataclass(v) and not isinstance(v, type):
-        return any(_holds_program(getattr(v, f.name)) for f in dataclasses.fields(v))
+    if is_dataclass(v):
+        return any(_holds_program(getattr(v, name)) for name in fields_of(v))
     return isinstance(v, Program)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 import optree
@@ -19,6 +19,7 @@ from nxjax.trace.tree_keys import DictKey, GetAttrKey, KeyPath, SequenceKey, key
 from nxjax.trace.tree_nodes import NAMESPACE, adopt_from_jax, leaf_kinds
 
 TreeDef: TypeAlias = optree.PyTreeSpec
+_flatten: Final[Any] = optree._C.flatten  # what `optree.tree_flatten` calls; the rest of optree need not be loaded
 
 
 class _NotGiven:
@@ -37,7 +38,7 @@ def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[li
     >>> leaves
     [2, 1]
     """
-    leaves, spec = optree.tree_flatten(tree, is_leaf, namespace=NAMESPACE)
+    leaves, spec = _flatten(tree, is_leaf, False, NAMESPACE)  # None is a node
     if (
         "jax._src.tree_util" in sys.modules  # JAX itself, not what may stand in its place
         and not leaf_kinds.issuperset([type(x) for x in leaves])
@@ -55,7 +56,7 @@ def unflatten(treedef: TreeDef, leaves: Iterable[Any], *, mixed_keys: bool = Fal
     >>> unflatten(structure({"b": 0, "a": 0}), [1, 2])
     {'a': 1, 'b': 2}
     """
-    return optree.tree_unflatten(with_sorted_keys(treedef, mixed_keys=mixed_keys), leaves)
+    return with_sorted_keys(treedef, mixed_keys=mixed_keys).unflatten(leaves)
 
 
 def with_sorted_keys(treedef: TreeDef, *, mixed_keys: bool = False) -> TreeDef:
@@ -344,4 +345,18 @@ def map_with_path(
 
 def path_names(tree: Any, root: str) -> list[str]:
     """A readable name for each leaf, such as ``params['w']``."""
-    return [root + keystr(path) for path, _ in leaves_with_path(tree)]
+    try:
+        return list(_names(structure(tree), root))
+    except LookupError:
+        return [root + keystr(path) for path, _ in leaves_with_path(tree)]
+
+
+def _names(treedef: TreeDef, root: str) -> Iterator[str]:
+    """The names of Python's own containers, for which the part of optree that knows paths need not be loaded."""
+    if treedef.is_leaf():
+        yield root
+    elif treedef.type is not None:
+        if treedef.type not in (tuple, list, dict):
+            raise LookupError(treedef.type)
+        for key, child in zip(treedef.entries(), treedef.children(), strict=True):
+            yield from _names(child, f"{root}[{key!r}]")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -132,6 +131,7 @@ def register_dataclass(
     Raises:
         TreeError: the fields named are not those of the dataclass.
 
+    >>> import dataclasses
     >>> @register_dataclass
     ... @dataclasses.dataclass
     ... class Layer:
@@ -144,6 +144,8 @@ def register_dataclass(
         return functools.partial(
             register_dataclass, data_fields=data_fields, meta_fields=meta_fields, drop_fields=drop_fields
         )
+    import dataclasses  # most programs register none
+
     if data_fields is None or meta_fields is None:
         fields = [f for f in dataclasses.fields(nodetype) if f.init]
         data_fields = [f.name for f in fields if not f.metadata.get("static", False)]
@@ -174,6 +176,7 @@ def register_dataclass(
 def static(**kwargs: Any) -> Any:
     """`dataclasses.field` for a field that `register_dataclass` makes part of the structure.
 
+    >>> import dataclasses
     >>> @register_dataclass
     ... @dataclasses.dataclass
     ... class Rate:
@@ -184,8 +187,10 @@ def static(**kwargs: Any) -> Any:
     >>> nx.tree.structure(Rate(1.0, "Hz")) == nx.tree.structure(Rate(1.0, "s"))
     False
     """
+    from dataclasses import field
+
     metadata = {**(kwargs.pop("metadata", None) or {}), "static": True}
-    return dataclasses.field(metadata=metadata, **kwargs)
+    return field(metadata=metadata, **kwargs)
 
 
 def register_static(cls: C) -> C:

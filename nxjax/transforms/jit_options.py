@@ -14,7 +14,6 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.errors import StaticArgumentError
-from nxjax.ops.sharding import sharding_constraint
 from nxjax.trace import tree
 from nxjax.trace.array import as_value, place_of
 from nxjax.trace.sharding import NamedSharding, PartitionSpec, Sharding, as_sharding
@@ -67,6 +66,8 @@ def with_sharding(x: Any, sharding: Sharding | None) -> Any:
     """``x`` with its layout written into the program, where other transforms will find it."""
     if not isinstance(sharding, NamedSharding):
         return x
+    from nxjax.ops.sharding import sharding_constraint
+
     value = as_value(x, "jit")
     sharding.check(value.shape, "jit: out_shardings")
     return sharding_constraint(value, sharding=sharding)

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoint
 
 import pytest
@@ -43,7 +42,6 @@ def announced(monkeypatch):
     for cached in (registry._paths, registry.get, registry._best):
         cached.cache_clear()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
-    monkeypatch.setattr(registry, "_is_announced", lambda: True)
     monkeypatch.setattr(registry.importlib, "import_module", _module(registry.importlib.import_module))
     yield
     for cached in (registry._paths, registry.get, registry._best):
@@ -67,22 +65,6 @@ def test_entry_points_are_found_and_missing_hardware_says_why(announced):
     with pytest.raises(ParameterError, match="no such chip in this machine"):
         registry.for_device("npu")
     assert all(d.platform == "cpu" for d in registry.devices())
-
-
-def test_packages_that_announce_backends_are_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "meta_path", [PathFinder])
-    monkeypatch.setattr(sys, "path", [str(tmp_path), str(tmp_path / "no such folder")])
-    assert not registry._is_announced()
-    package = tmp_path / "chip-1.0.dist-info"
-    package.mkdir()
-    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: chip\nVersion: 1.0\n")
-    assert not registry._is_announced()
-    (package / "entry_points.txt").write_text("[nxjax.backends]\nchip = chip.backend:Chip\n")
-    assert registry._is_announced()
-    assert registry._paths.__wrapped__()["chip"] == "chip.backend:Chip"
-    (tmp_path / "packages.zip").write_bytes(b"")
-    monkeypatch.setattr(sys, "path", [str(tmp_path / "packages.zip")])
-    assert registry._is_announced()
 
 
 WRONG_BACKENDS = {

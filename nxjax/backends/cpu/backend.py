@@ -6,9 +6,10 @@ Must not import the compiler itself: a program that never compiles, as its funct
 from __future__ import annotations
 
 import ctypes
-import importlib.util
+import importlib
 import sys
 from collections.abc import Mapping
+from importlib.machinery import PathFinder
 from typing import Any, ClassVar, Final, final
 
 from nxjax.backends import registry
@@ -47,8 +48,11 @@ class CpuBackend(Backend):
         return {} if config.reproducible else self._knobs
 
     def available(self) -> tuple[bool, str]:
-        if importlib.util.find_spec("llvmlite") is None:
-            return False, "llvmlite is not installed"
+        if PathFinder.find_spec("llvmlite") is None:
+            from importlib.util import find_spec  # not in a folder: asks whoever finds modules
+
+            if find_spec("llvmlite") is None:
+                return False, "llvmlite is not installed"
         return True, "LLVM"
 
     def devices(self) -> list[Device]:

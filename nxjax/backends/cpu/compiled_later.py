@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.backends.base import Executable
-from nxjax.backends.cpu.locks import COMPILING
 from nxjax.trace.array import DeviceArray
 
 
@@ -25,6 +24,8 @@ class CompiledLater(Executable):
     def compiled(self) -> Any:
         """The program, compiled now if it was not."""
         if self._made is None:
+            from nxjax.backends.cpu.locks import COMPILING
+
             with COMPILING:
                 if self._made is None:
                     self._made = self._make()

@@ -8,11 +8,11 @@ The files are those of `backends.cache`, with its rules of whom to believe. Must
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from importlib.machinery import PathFinder
 from typing import Final
 
 from nxjax.backends import cache
@@ -20,8 +20,9 @@ from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, keep, room
 from nxjax.config import config
 
-# Rooms whose code makes programs what they are.
-_ROOMS: Final = ("backends/cpu", "kernels", "lower", "ops", "trace", "transforms")
+# Rooms whose code makes programs what they are, and those of which only the files do.
+_ROOMS: Final = ("backends/cpu", "kernels/cpu", "lower/cpu", "lower/passes", "ops", "trace", "transforms")
+_FILES: Final = ("kernels", "lower")
 # What Linux says of a processor, by its words for x86 and for ARM.
 _PROCESSOR: Final = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
@@ -33,12 +34,11 @@ _CPUINFO: Final = "/proc/cpuinfo"
 @lru_cache(1)
 def _good_for() -> str | None:
     """What records of this process are good for; None where that cannot be told."""
-    llvm = importlib.util.find_spec("llvmlite")
+    llvm = PathFinder.find_spec("llvmlite")
     if llvm is None or llvm.origin is None or not sys.platform.startswith("linux"):
         return None
     try:
-        with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
-            lines = {line for line in file.read().splitlines() if line.partition("\t")[0].strip() in _PROCESSOR}
+        lines = _processor()
         files = [(llvm.origin, os.stat(llvm.origin)), *_sources()]
     except OSError:
         return None
@@ -46,6 +46,19 @@ def _good_for() -> str | None:
         return None
     sources = "\n".join([f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files])
     return cache.key_of(sys.version, *sorted(lines), sources, str(_has_tiles(lines)))
+
+
+def _processor() -> set[str]:
+    """What there is to know of the processor. The cores of an x86 do not differ; those of an ARM may."""
+    lines: set[str] = set()
+    with open(_CPUINFO, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            word = line.partition("\t")[0].strip()
+            if word in _PROCESSOR:
+                lines.add(line.rstrip("\n"))
+            elif not word and any(x.startswith("flags") for x in lines):
+                break
+    return lines
 
 
 def _has_tiles(lines: Iterable[str]) -> bool:
@@ -60,13 +73,15 @@ def _has_tiles(lines: Iterable[str]) -> bool:
 def _sources() -> list[tuple[str, os.stat_result]]:
     root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
     found: list[tuple[str, os.stat_result]] = []
-    folders = [os.path.join(root, *name.split("/")) for name in _ROOMS]
+    flat = [os.path.join(root, name) for name in _FILES]
+    folders = [*flat, *(os.path.join(root, *name.split("/")) for name in _ROOMS)]
     while folders:
-        with os.scandir(folders.pop()) as entries:
+        folder = folders.pop()
+        with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
                     found.append((entry.path, entry.stat()))
-                elif "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                elif folder not in flat and "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
                     folders.append(entry.path)
     return sorted(found, key=lambda pair: pair[0])
 

@@ -10,21 +10,22 @@ are rounded once never loads it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from nxjax.backends.base import Executable
-from nxjax.backends.cpu import functions
 from nxjax.backends.cpu.compiled_later import CompiledLater
 from nxjax.backends.quiet import quiet
 from nxjax.config import config
-from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Literal, Program
 from nxjax.transforms.jit_stages import Repeated
+
+if TYPE_CHECKING:
+    from nxjax.backends.cpu.functions import SharedFunction
 
 NDArray = np.ndarray[Any, Any]
 # Ops that NumPy rounds as machine code does: once.
@@ -84,12 +85,14 @@ def is_simple(program: Program) -> bool:
     return total <= _SMALL and len(shared) <= _FEW and all(v.type.dtype in _TYPES for v in program.inputs)
 
 
-def _shared(e: Equation) -> functions.SharedFunction | None:
+def _shared(e: Equation) -> SharedFunction | None:
     """The function that is the equation, if it has code to share."""
     types = {(a.type.shape, a.type.dtype) for a in (*e.outputs, *e.inputs)}
     dtype = e.outputs[0].type.dtype if len(types) == len(e.outputs) == 1 else None
     if dtype is None or dtype not in SHARED_DTYPES:
         return None
+    from nxjax.backends.cpu import functions
+
     return functions.find(e.op, e.params, len(e.inputs), dtype)
 
 
@@ -97,9 +100,21 @@ def _by_ops(program: Program, args: Sequence[NDArray]) -> list[NDArray]:
     shared = {e: f for e in program.equations if e.op.name not in EXACT and (f := _shared(e)) is not None}
     if not shared:
         return evaluate(program, args)
+    from nxjax.backends.cpu import functions
+
     wanted = list(dict.fromkeys(shared.values()))
     made = dict(zip(wanted, functions.made(wanted), strict=True))
     return evaluate(program, args, {e: made[f] for e, f in shared.items()})
+
+
+def _live(program: Program) -> Program:
+    """``program`` without what nothing uses."""
+    read = {a for e in program.equations for a in e.inputs}.union(program.outputs)
+    if all(not read.isdisjoint(e.outputs) for e in program.equations):
+        return program
+    from nxjax.lower.passes.dce import dead_code_eliminated
+
+    return dead_code_eliminated(program)
 
 
 def _has_nan(y: NDArray) -> bool:
@@ -128,7 +143,7 @@ class FirstByMeaning(CompiledLater):
         if self._made is None and not self._has_run and not config.guard:
             self._has_run = True
             with quiet():
-                ys = _by_ops(dead_code_eliminated(self._form), [x.numpy() for x in args])
+                ys = _by_ops(_live(self._form), [x.numpy() for x in args])
             if not any(_has_nan(y) for y in ys):
                 # Dense, and no view of a larger argument.
                 ys = [np.array(y, order="C") for y in ys]

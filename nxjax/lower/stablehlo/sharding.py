@@ -5,28 +5,16 @@ Knows shardings and text, no op. Shardy's own propagation and XLA's partitioner 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, final
 
 from nxjax.errors import ShardingError
+from nxjax.trace.layouts import program_layouts
 from nxjax.trace.mesh import BaseMesh, Mesh
 from nxjax.trace.program import Program
 from nxjax.trace.sharding import UNCONSTRAINED, NamedSharding, Sharding
 
 Shardings = Sequence[Sharding | None]
-
-
-def named_layouts(program: Program) -> Iterator[BaseMesh | Sharding]:
-    """The meshes and shardings among the parameters of a program's equations, at any depth."""
-    for e in program.equations:
-        yield from (v for v in e.params.values() if isinstance(v, (BaseMesh, Sharding)))
-        for inner in e.programs():
-            yield from program_layouts(inner)
-
-
-def program_layouts(program: Program) -> tuple[BaseMesh | Sharding, ...]:
-    """`named_layouts`, kept with the program."""
-    return program.derive("layouts", lambda: tuple(dict.fromkeys(named_layouts(program))))
 
 
 @final

@@ -11,6 +11,7 @@ import pytest
 
 import nxjax
 import nxjax as nx
+from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu import engine as engines
 from nxjax.backends.cpu.engine import KernelCache, engine
 from nxjax.config import config
@@ -143,13 +144,28 @@ def test_the_key_of_code_names_all_sources_that_may_write_it():
     # The settings that code depends on are in kernels' keys, and these classes and texts are in no code.
     harmless = {root / "errors.py", root / "__init__.py"}
     harmless |= {p for folder in ("config", "display") for p in (root / folder).glob("*.py")}
-    todo, seen = list((root / "kernels/cpu").glob("*.py")), set()
+    seen = reached(list((root / "kernels/cpu").glob("*.py")), root, harmless)
+    assert root / "ops/special.py" in seen and not seen - known
+
+
+def reached(todo, root, harmless):
+    """The modules of nxjax that files need, themselves too."""
+    seen = set()
     while todo:
         path = todo.pop()
         if path not in seen:
             seen.add(path)
             todo += imported(path, root) - harmless
-    assert root / "ops/special.py" in seen and not seen - known
+    return seen
+
+
+def test_records_are_good_for_all_sources_that_lower_and_write():
+    root = Path(nxjax.__file__).parent
+    known = {Path(name) for name, _ in earlier._sources()}
+    # What stands above is told of programs, and changes none.
+    others = {p for p in root.rglob("*.py") if p.relative_to(root).parts[0] not in ("kernels", "lower", "ops", "trace")}
+    seen = reached([*(root / "lower/cpu").rglob("*.py"), *(root / "backends/cpu").rglob("*.py")], root, others)
+    assert root / "lower/reproducible.py" in seen and not seen - known
 
 
 @pytest.mark.parametrize("changed", ["kernels/cpu/exp.py", "ops/special.py", "ops/fixed/point.py", "trace/dtypes.py"])
