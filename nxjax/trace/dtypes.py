@@ -111,7 +111,7 @@ def as_dtype(spec: Any) -> DType:
     python = _PYTHON.get(spec) if isinstance(spec, type) else None
     if python is not None:
         return canonical(python)
-    own = getattr(spec, "dtype", None)
+    own = None if isinstance(spec, str) else getattr(spec, "dtype", None)  # NumPy's strings have one
     if not isinstance(own, np.dtype):  # NumPy's scalar classes have a descriptor of that name
         own = spec
     if isinstance(own, str) and own in ("bfloat16", "int4", "uint4"):
@@ -144,7 +144,7 @@ def as_stored(spec: Any) -> DType:
     python = _PYTHON.get(spec) if isinstance(spec, type) else None
     if python is not None:
         return python
-    own = getattr(spec, "dtype", None)
+    own = None if isinstance(spec, str) else getattr(spec, "dtype", None)
     try:
         stored = np.dtype(own if isinstance(own, np.dtype) else spec)
     except TypeError:  # a name that NumPy does not know

@@ -68,6 +68,9 @@ def test_names():
         dtypes.as_dtype("U5")
     with pytest.raises(DtypeError, match="not understood"):
         dtypes.as_dtype("floot")
+    # NumPy's strings, such as elements of a table, are names too.
+    for name in np.array(["float32", "bfloat16", "float8_e5m2", "int4"]):
+        assert dtypes.as_dtype(name) == dtypes.as_stored(name) == dtypes.as_dtype(str(name))
 
 
 KINDS = ("bool", "int8", "uint16", "int32", "uint32", "int64", "uint64", "bfloat16", "float32", "float64")
