@@ -24,6 +24,7 @@ SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's sec
 ALL = 1 << 20  # bytes that one matrix may take, which a panel at a time is read of
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
+WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
 VALUES = 16  # and many of them, if nobody reads the vectors
 DOUBLES = 128  # singular values from which on LAPACK is quicker, of doubles
 LARGE = 288  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
@@ -124,7 +125,7 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         raise NoKernel("LAPACK's")
     many = 2 * count * type.dtype.itemsize >= GROUP
     outs = [b.new(v.type) for v in e.outputs]
-    if not b.reads[e.outputs[0]] and not (many and n <= VALUES) and n * n * type.dtype.itemsize <= MOST:
+    if not b.reads[e.outputs[0]] and not (many and n <= VALUES) and n * n <= WORDS[type.dtype.itemsize]:
         b.call(SymmetricValues(type.dtype, count, n, e.params["lower"]), (b.dense(x),), outs[1:])
         return outs
     # Rotations take more arithmetic than LAPACK, in lanes that are to be full.
@@ -144,7 +145,7 @@ def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     if isa.current().reproducible:
         raise NoKernel("LAPACK's")
     packed = m + n >= 3 * k  # R has the same singular values
-    if (size == 8 and k > DOUBLES) or (k if packed else m + n - k) * k * size > ALL:
+    if (size == 8 and k > DOUBLES) or (k if packed else m + n - k) * k * size > (MOST if size == 4 else ALL):
         raise NoKernel("LAPACK's, for large matrices")
     v = b.view(x)
     v = b.dense(v if m >= n else _transpose(v))
