@@ -1,8 +1,8 @@
 """The page of benchmarks from two runs: ``python docs/generate_benchmarks.py benchmarks/results/<time>.json ...``.
 
-Writes docs/benchmarks.json (a copy of a record of ``bars``), docs/scale.json (one of ``scale``), docs/benchmarks.md and
-the plots in docs/images. Without a file it writes the page and the plots again from the copies; with ``--check`` it
-says only whether the page is the records'.
+Writes docs/benchmarks.json (a copy of a record of ``bars``), docs/scale.json (one of ``scale``),
+docs/breadth/<version>.json (one of ``breadth``), docs/benchmarks.md and the plots in docs/images. Without a file it
+writes the page and the plots again from the copies; with ``--check`` it says only whether the page is the records'.
 """
 
 import json
@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT)]
+
+from benchmarks.breadth.table import PREFIX, RELEASES, history, mean, sparkline  # noqa: E402
+from nxjax.version import OWN  # noqa: E402
+
 RECORD = ROOT / "docs" / "benchmarks.json"
 PAGE = ROOT / "docs" / "benchmarks.md"
 PLOT = ROOT / "docs" / "images" / "benchmarks.svg"
@@ -33,6 +38,26 @@ ratios is {mean:.2f}.
 
 """
 
+WIDE = """
+## Programs of many areas
+
+One run of `python -m benchmarks breadth`: {count} programs in the words of JAX's users, each with its first inputs.
+{machine}
+Ratios are a peer's time to that of nxjax. The geometric mean to JAX is {jax:.2f}, and {behind_jax} programs are behind.
+To the best of JAX, NumPy and PyTorch it is {best:.2f}, and {behind} are behind.
+
+| area | programs | mean to JAX | least to JAX | mean to the best peer |
+|---|---|---|---|---|
+{areas}
+
+The programs that are behind a peer, and the ten with the least ratio to JAX. Blocks are JAX's ratio in each release,
+from a quarter through 1 (the third) to 32.
+
+| program | nxjax | to JAX | to the best peer | releases |
+|---|---|---|---|---|
+{programs}
+"""
+
 GROWTH = """
 ## Time against size
 
@@ -48,8 +73,8 @@ panel of threads has 10 million elements and nxjax alone.
 TAIL = """
 Repeat the run on your machine: `make bars`, or `python -m benchmarks bars` in an environment that also has the peers.
 `python -m benchmarks` has more rows: imports, calls, memory, quantization, generation, hybrid execution.
-`python -m benchmarks breadth` runs many small programs of ten areas, from statistics to sequence models, and sorts
-them by JAX's time. `python -m benchmarks networks` has whole networks in int8 and float32 beside other runtimes.
+`python -m benchmarks breadth` sorts all programs by JAX's time. `python -m benchmarks networks` has whole networks in
+int8 and float32 beside other runtimes.
 """
 
 
@@ -78,7 +103,35 @@ def said(record: dict[str, Any]) -> str:
     return f"Measured on {day}: {record['processor']}, {record['machine']}."
 
 
-def page(record: dict[str, Any], scale: dict[str, Any]) -> str:
+def wide(record: dict[str, Any]) -> str:
+    """The section of a record of ``breadth``."""
+    figures = [f for f in record["figures"] if f["unit"] == "s"]
+    jax = lambda f: f["peers"]["jax"] / f["ours"] if "jax" in f["peers"] else None
+    best = lambda f: advantage(f) if f["ratio"] else None
+    known = lambda ratio, some: [r for r in map(ratio, some) if r is not None]
+    named: dict[str, list[dict[str, Any]]] = {}
+    for f in figures:
+        named.setdefault(f["name"].removeprefix(PREFIX).partition(".")[0], []).append(f)
+    areas = [
+        f"| {area.replace('_', ' ')} | {len(some)} | {mean(known(jax, some)):.2f} | {min(known(jax, some)):.2f} "
+        f"| {mean(known(best, some)):.2f} |"
+        for area, some in sorted(named.items())
+    ]
+    kept, last = history(RELEASES), sorted(figures, key=lambda f: jax(f) or math.inf)[:10]
+    listed = [f for f in sorted(figures, key=lambda f: best(f) or math.inf) if (best(f) or 1) < 1]
+    programs = [
+        f"| {f['name'].removeprefix(PREFIX)} | {shown(f['ours'])} | {f'{jax(f):.2f}' if jax(f) else '-'} "
+        f"| {best(f):.2f} ({f['peer_name']}) | {sparkline(kept.get(f['name'], ()))} |"
+        for f in [*listed, *(f for f in last if f not in listed)]
+    ]
+    behind = lambda ratio: sum(r < 1 for r in known(ratio, figures)) or "no"
+    means = {"jax": mean(map(jax, figures)), "best": mean(map(best, figures))}
+    counts = {"count": len(figures), "behind_jax": behind(jax), "behind": behind(best)}
+    tables = {"areas": "\n".join(areas), "programs": "\n".join(programs)}
+    return WIDE.format(machine=said(record), **means, **counts, **tables)
+
+
+def page(record: dict[str, Any], scale: dict[str, Any], breadth: dict[str, Any]) -> str:
     """The page's text."""
     figures = rows(record)
     peers = sorted({name for f in figures for name in f["peers"]} | {f["peer_name"] for f in figures})
@@ -91,7 +144,7 @@ def page(record: dict[str, Any], scale: dict[str, Any]) -> str:
         f"| {f['name']} | {shown(f['ours'])} | {shown(f['peer'])} ({f['peer_name']}) | {advantage(f):.2f} |"
         for f in figures
     ]
-    return head + "\n".join(table) + "\n" + GROWTH.format(machine=said(scale)) + TAIL
+    return head + "\n".join(table) + "\n" + wide(breadth) + GROWTH.format(machine=said(scale)) + TAIL
 
 
 def plot(record: dict[str, Any]) -> None:
@@ -174,15 +227,18 @@ def plot_curves(record: dict[str, Any]) -> None:
 def main(arguments: list[str]) -> int:
     for name in arguments if arguments != ["--check"] else ():
         given = json.loads(Path(name).read_text())
-        grows = any(", elements " in f["name"] for f in given["figures"])
-        (SCALE if grows else RECORD).write_text(json.dumps(given, indent=1) + "\n")
-    record, scale = json.loads(RECORD.read_text()), json.loads(SCALE.read_text())
+        names = [f["name"] for f in given["figures"]]
+        grows, varied = any(", elements " in n for n in names), all(n.startswith(PREFIX) for n in names)
+        kept = SCALE if grows else RELEASES / f"{OWN}.json" if varied else RECORD
+        kept.write_text(json.dumps(given, indent=1) + "\n")
+    newest = max(RELEASES.glob("*.json"), key=lambda path: json.loads(path.read_text())["when"])
+    record, scale, breadth = (json.loads(path.read_text()) for path in (RECORD, SCALE, newest))
     if arguments == ["--check"]:
-        if PAGE.read_text() == page(record, scale) and PLOT.exists() and CURVES.exists():
+        if PAGE.read_text() == page(record, scale, breadth) and PLOT.exists() and CURVES.exists():
             return 0
         print("docs/benchmarks.md is not its records': run python docs/generate_benchmarks.py")
         return 1
-    PAGE.write_text(page(record, scale))
+    PAGE.write_text(page(record, scale, breadth))
     plot(record)
     plot_curves(scale)
     return 0

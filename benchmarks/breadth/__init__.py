@@ -18,9 +18,9 @@ from benchmarks.breadth.areas import AREAS, programs
 from benchmarks.breadth.compare import differs
 from benchmarks.breadth.libraries import PEERS, QUICK, nxjax_work, wide
 from benchmarks.breadth.program import Inputs, Program
-from benchmarks.breadth.table import PREFIX, history, table
+from benchmarks.breadth.table import PREFIX, RELEASES, history, table
 from benchmarks.peers import Work, missing, times
-from benchmarks.runner import RESULTS, Figure
+from benchmarks.runner import Figure
 
 
 class WrongResult(Exception):
@@ -72,7 +72,7 @@ def chosen(areas: Sequence[str]) -> list[Program]:
 
 def figures(areas: Sequence[str] = (), thorough: bool = False) -> Iterator[Figure]:
     """Measure, then print the table. The last figure is the number of wrong results."""
-    kept, found, wrong = history(RESULTS), list[Figure](), dict[str, str]()
+    kept, found, wrong = history(RELEASES), list[Figure](), dict[str, str]()
     for program in chosen(areas):
         for inputs in program.rows if thorough else program.rows[:1]:
             title = program.title(inputs)

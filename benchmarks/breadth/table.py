@@ -11,6 +11,8 @@ from pathlib import Path
 from benchmarks.runner import Figure
 
 PREFIX = "breadth: "
+# A record of a run for each release.
+RELEASES = Path(__file__).parents[2] / "docs" / "breadth"
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _SHOWN = 12  # runs
 
@@ -34,8 +36,8 @@ def mean(ratios: Iterable[float | None]) -> float:
 def history(folder: Path) -> dict[str, list[float]]:
     """JAX's time to ours of each program in the kept runs, oldest first."""
     found: defaultdict[str, list[float]] = defaultdict(list)
-    for path in sorted(folder.glob("*.json")):
-        for figure in json.loads(path.read_text()).get("figures", []):
+    for record in sorted((json.loads(path.read_text()) for path in folder.glob("*.json")), key=lambda r: r["when"]):
+        for figure in record["figures"]:
             if figure["name"].startswith(PREFIX) and figure["ours"] and "jax" in figure.get("peers", {}):
                 found[figure["name"]].append(figure["peers"]["jax"] / figure["ours"])
     return dict(found)
@@ -50,7 +52,7 @@ def sparkline(ratios: Sequence[float]) -> str:
 def table(figures: Sequence[Figure], kept: Mapping[str, Sequence[float]]) -> str:
     """The rows, worst first, then what they come to."""
     shown = lambda ratio: "-" if ratio is None else f"{ratio:.2f}"
-    cells = [("program", "nxjax", "JAX / ours", "best / ours", "best peer", "runs")]
+    cells = [("program", "nxjax", "JAX / ours", "best / ours", "best peer", "releases")]
     for f in sorted(figures, key=lambda f: (to_jax(f) or math.inf, f.name)):
         name = f.name.removeprefix(PREFIX)
         now = to_jax(f)

@@ -21,7 +21,7 @@ from nxjax.ops.arithmetic import add, sub
 from nxjax.ops.base import like
 from nxjax.ops.convert import cast
 from nxjax.ops.rounding import is_finite
-from nxjax.ops.select import select_n
+from nxjax.ops.select import clamp, select_n
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.core import Array
@@ -220,8 +220,11 @@ def passes(product: Callable[..., Array]) -> Callable[..., Array]:
 def _parts(x: Array, count: int) -> list[Array]:
     """``count`` bfloat16 arrays whose sum is about ``x``; what is infinite or NaN is in the first alone."""
     found: list[Array] = []
+    most = float(dtypes.float_info(dtypes.bfloat16).max)
     while True:
-        part = cast(x, dtypes.bfloat16)
+        # Beside others, the first part of what would round to infinity is the largest that there is.
+        near = x if found or count == 1 else select_n(is_finite(x), x, clamp(like(x, -most), x, like(x, most)))
+        part = cast(near, dtypes.bfloat16)
         found.append(part)
         if len(found) == count:
             return found

@@ -90,11 +90,13 @@ def test_the_table_is_sorted_and_remembers(tmp_path) -> None:
     fast = Figure(PREFIX + "fast", 1.0, 4.0, "jax", None, peers={"jax": 4.0})
     slow = Figure(PREFIX + "slow", 1.0, 0.5, "torch", None, peers={"jax": 1.0, "torch": 0.5})
     alone = Figure(PREFIX + "alone", 1.0, None, "", None)
-    record = {"figures": [{"name": fast.name, "ours": 1.0, "peers": {"jax": 1.0}}, {"name": "other", "ours": 1.0}]}
-    (tmp_path / "1.json").write_text(json.dumps(record))
+    record = {"when": "20250101-000000", "figures": [{"name": fast.name, "ours": 1.0, "peers": {"jax": 1.0}}]}
+    (tmp_path / "0.9.json").write_text(json.dumps(record))
+    later = {"when": "20260101-000000", "figures": [{"name": fast.name, "ours": 1.0, "peers": {"jax": 8.0}}]}
+    (tmp_path / "0.10.json").write_text(json.dumps(later))
     lines = table([fast, slow, alone], history(tmp_path)).splitlines()
     assert [line.split()[0] for line in lines[1:4]] == ["slow", "fast", "alone"]
-    assert lines[2].endswith(sparkline([1.0, 4.0]))
+    assert lines[2].endswith(sparkline([1.0, 8.0, 4.0]))
     assert lines[4] == "to JAX: geometric mean 2.00, 0 of 2 under 1.0"
     assert lines[5].endswith("1 of 2 under 1.0")
     assert mean([2.0, None, 8.0]) == pytest.approx(4.0)
