@@ -316,6 +316,8 @@ class StatisticsTrace(Walker):
         self.plain(step.equation)
         which, *xs = [stop_gradient(self.value(a)) for a in step.equation.inputs]
         shape, last = which.shape, len(step.plans) - 1
+        shared = step.equation.params.get("shared", ())
+        whole = [(i < len(shared) and shared[i]) or x.shape[: len(shape)] != shape for i, x in enumerate(xs)]
         which = reshape(which, shape=(which.size,))
         for k, plan in enumerate(step.plans):
             # An index out of range takes the last branch.
@@ -324,7 +326,7 @@ class StatisticsTrace(Walker):
             rows = select_n(taken, first, iota(dtype=first.dtype, shape=which.shape, dimension=0))
             each = lambda x, rows=rows: x.reshape(which.size, *x.shape[len(shape) :])[rows].reshape(x.shape)
             walk = StatisticsTrace(plan, self.recorder, self.beyond)
-            walk.run([each(x) if x.shape[: len(shape)] == shape else x for x in xs])
+            walk.run([x if alike else each(x) for x, alike in zip(xs, whole, strict=True)])
             for site, stat in walk.stats.items():
                 pairs = zip(self.recorder.neutral(), stat, strict=True)
                 self.stats[site] = tuple(select_n(taken.any(), *pair) for pair in pairs)

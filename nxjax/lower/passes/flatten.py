@@ -53,7 +53,9 @@ def _choice(flat: Inliner, e: Equation) -> Sequence[Atom] | None:
     return flat.expand(e, _every_branch) if e.inputs[0].type.shape else flat.known_branch(e)
 
 
-def _every_branch(index: Array, *xs: Array, branches: tuple[Program, ...]) -> tuple[Array, ...]:
+def _every_branch(
+    index: Array, *xs: Array, branches: tuple[Program, ...], shared: tuple[bool, ...] = ()
+) -> tuple[Array, ...]:
     """A choice made for each element: all branches, and of each result the elements that were chosen."""
     columns = zip(*(branch(*xs) for branch in branches), strict=True)
     return tuple(choose(index, column) for column in columns)

@@ -46,7 +46,8 @@ def lifted(e: Equation) -> tuple[Equation, Made]:
         branches, consts = hoist_all_consts(params["branches"])
         made = [(Var(x.type), x) for x in consts]
         operands = (e.inputs[0], *(v for v, _ in made), *e.inputs[1:])
-        return e.replaced(operands, e.outputs, {"branches": branches}), made
+        shared = {"shared": (True,) * len(made) + params["shared"]} if params.get("shared") else {}
+        return e.replaced(operands, e.outputs, {"branches": branches} | shared), made
     loop: LoopParams = params["loop"]
     held = [p for p in (loop.cond, loop.body) if p is not None]
     made = [(Var(v.type), x) for p in held for v, x in zip(p.constvars, p.values, strict=True)]
@@ -225,4 +226,6 @@ def _trimmed_cond(e: Equation, read: Collection[Var]) -> Equation:
         dead_code_eliminated(_program(p, [p.inputs[i] for i in taken], [p.outputs[i] for i in kept])) for p in branches
     ]
     operands = (e.inputs[0], *(e.inputs[1 + i] for i in taken))
-    return e.replaced(operands, tuple([e.outputs[i] for i in kept]), {**e.params, "branches": tuple(smaller)})
+    shared = e.params.get("shared", ())
+    masks = {"shared": tuple(shared[i] for i in taken if i < len(shared))} if shared else {}
+    return e.replaced(operands, tuple([e.outputs[i] for i in kept]), e.params | {"branches": tuple(smaller)} | masks)

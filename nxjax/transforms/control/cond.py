@@ -3,12 +3,13 @@
 The op's first operand is the index. All branches take the same operands and return results of the same types. Under
 `vmap` over the index, the op stays one op with an index per element: each branch works on whole batches, and results
 are selected element by element. So its derivative selects among the branches' derivatives, and a branch that was not
-taken cannot add a NaN to a gradient, whichever of `grad` and `vmap` is outside. Operands that all elements share are
-not repeated: then the branches are written out with a selection behind them, and `_Taken` keeps gradients clean.
+taken cannot add a NaN to a gradient, whichever of `grad` and `vmap` is outside. Operands that all elements share
+(``shared``) are not repeated. Derivatives of such an op write its branches out, and `_Taken` keeps them clean.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, final
@@ -17,6 +18,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.errors import BranchTypeError, DtypeError, ParameterError, ProgramError, ShapeError
+from nxjax.ops.arithmetic import add
 from nxjax.ops.arithmetic import max as maximum
 from nxjax.ops.arithmetic import min as minimum
 from nxjax.ops.base import NDArray, check_operands, like, move_batch, require, zeros
@@ -27,7 +29,7 @@ from nxjax.ops.convert import convert_element_type
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_min
 from nxjax.ops.select import select_leading, select_n
-from nxjax.ops.shape import broadcast_in_dim, transpose
+from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes, tree
 from nxjax.trace.annotations import ArrayLike, PyTree
@@ -41,7 +43,7 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.has_aux import FlatFunction
-from nxjax.transforms.jvp import instantiate
+from nxjax.transforms.jvp import instantiate, jvp_flat
 from nxjax.transforms.nested import (
     Mask,
     Nested,
@@ -73,12 +75,15 @@ Branches = tuple[Program, ...]
 class Cond(Nested):
     """``branches[index]`` of the other operands. ``index`` is int32; if it is out of range, the last branch runs.
 
-    An index with a shape has the leading axes of every result: the choice is made for each of its elements.
+    An index with a shape has the leading axes of every result: the choice is made for each of its elements. It has
+    those of every operand, too, but for those that are ``shared``, and operands beyond that mask.
     """
 
     name = "cond"
 
-    def infer(self, index: ArrayType, /, *types: ArrayType, branches: Branches) -> tuple[ArrayType, ...]:
+    def infer(
+        self, index: ArrayType, /, *types: ArrayType, branches: Branches, shared: Mask = ()
+    ) -> tuple[ArrayType, ...]:
         if index.dtype != dtypes.int32:
             raise DtypeError("cond: the index must be int32", got=index)
         require(self, bool(branches), "no branches", branches, "at least one")
@@ -95,13 +100,15 @@ class Cond(Nested):
             for t, column in zip(first, columns, strict=True)
         )
 
-    def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches) -> tuple[NDArray, ...]:
+    def eval(self, index: NDArray, /, *xs: NDArray, branches: Branches, shared: Mask = ()) -> tuple[NDArray, ...]:
         if not index.ndim:
             return tuple(evaluate(clamped_branch(branches, int(index)), xs))
         results = [evaluate(b, xs) for b in branches]
         return tuple(_choose_numpy(index, columns) for columns in zip(*results, strict=True))
 
-    def jvp(self, primals: Arrays, tangents: Tangents, *, branches: Branches) -> tuple[Any, Any]:
+    def jvp(self, primals: Arrays, tangents: Tangents, *, branches: Branches, shared: Mask = ()) -> tuple[Any, Any]:
+        if any(shared):
+            return jvp_flat(lambda index, *xs: _written_out(index, xs, branches, shared), primals, tangents)
         (index, *xs), (_, *ts) = primals, tangents
         mask = not_none_mask(ts)
         pushed, varies = _jvp_branches(branches, mask)
@@ -110,8 +117,12 @@ class Cond(Nested):
         n = len(varies)
         return out[:n], tuple(expand_by_mask(out[n:], varies))
 
-    def partial_eval(self, trace: PartialTrace, args: Arrays, known: Mask, *, branches: Branches) -> tuple[Array, ...]:
+    def partial_eval(
+        self, trace: PartialTrace, args: Arrays, known: Mask, *, branches: Branches, shared: Mask = ()
+    ) -> tuple[Array, ...]:
         (index, *xs), (index_known, *rest) = args, known
+        if any(shared):
+            return trace.process_unknown(self, args, {"branches": branches, "shared": shared})
         if not index_known:
             return trace.process_unknown(self, args, {"branches": branches})
         mask = tuple(rest)
@@ -150,7 +161,7 @@ class Cond(Nested):
         operands = [index, *captured, *made, *(inputs[i] for i in order), *late_inputs]
         return tuple(merge_by_mask(results, trace.process_unknown(self, operands, {"branches": pushed}), ready))
 
-    def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches) -> Any:
+    def transpose(self, cts: Tangents, index: Any, /, *args: Any, branches: Branches, shared: Mask = ()) -> Any:
         linear = tuple(isinstance(x, UndefinedPrimal) for x in args)
         nonzero = not_none_mask(cts)
         # A result varies where it does in any branch, and so does its cotangent in all.
@@ -160,10 +171,24 @@ class Cond(Nested):
         ]
         back, consts = hoist_all_consts([transpose_program(pvary_results(b, vmas), linear, nonzero) for b in branches])
         known = [x for x, l in zip(args, linear, strict=True) if not l]
-        found = self(index, *consts, *known, *(ct for ct in cts if ct is not None), branches=back)
+        given = [ct for ct in cts if ct is not None]
+        if any(shared):
+            # What all elements share has the sum over those that take a branch, and over all branches.
+            parts: list[Arrays] = []
+            for i, b in enumerate(back):
+                taken = _takes(index, i, len(back))
+                mine = [select_leading(taken, zeros(ct.type), ct) for ct in given]
+                parts.append(run(b, [*consts, *known, *mine]))
+            found = [functools.reduce(add, column) for column in zip(*parts, strict=True)]
+        else:
+            found = self(index, *consts, *known, *given, branches=back)
         return [None, *expand_by_mask(found, linear)]
 
-    def batch_axis(self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, branches: Branches) -> tuple[Any, Any]:
+    def batch_axis(
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, *, branches: Branches, shared: Mask = ()
+    ) -> tuple[Any, Any]:
+        if any(shared):
+            return self._batch_shared(axis_name, size, args, dims, branches, shared)
         (index, *xs), (d_index, *d_xs) = args, dims
         if d_index is None:
             mask = not_none_mask(d_xs)
@@ -178,10 +203,13 @@ class Cond(Nested):
             return ys, tuple(index.ndim if v else None for v in varies)
         each = not_none_mask(d_xs)
         if not (all(each) or index.ndim > 1 or not size or index.type.vma or any(b.effect for b in branches)):
+            force = (True,) * len(branches[0].outputs)
+            mapped, captured = hoist_all_consts([batch_program(b, size, each, force, axis_name)[0] for b in branches])
             which, *operands = [
                 x if d is None else move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)
             ]
-            return _sharing(axis_name, size, which, operands, each, branches), (0,) * len(branches[0].outputs)
+            shared = (True,) * len(captured) + tuple(not e for e in each)
+            return self(which, *captured, *operands, branches=mapped, shared=shared), (0,) * len(force)
         # An index per element: every operand is one per element too, so that no branch shares anything among them.
         everything = (True,) * len(xs)
         force = (True,) * len(branches[0].outputs)
@@ -190,18 +218,39 @@ class Cond(Nested):
         which, *operands = [move_batch(x, d, size) for x, d in zip((index, *xs), dims, strict=True)]
         return self(which, *captured, *operands, branches=mapped), (0,) * len(force)
 
+    def _batch_shared(
+        self, axis_name: Any, size: int, args: Arrays, dims: Dims, branches: Branches, shared: Mask
+    ) -> tuple[Any, Any]:
+        n = len(branches[0].outputs)
+        each = _each(shared, len(args) - 1)
+        repeated = (True, *each)
+        if dims[0] is not None and all(d is None or r for d, r in zip(dims, repeated, strict=True)):
+            # One more level of elements.
+            mapped = [batch_program(b, size, each, (True,) * n, axis_name)[0] for b in branches]
+            mapped, captured = hoist_all_consts(mapped)
+            which, *xs = [move_batch(x, d, size) if r else x for x, d, r in zip(args, dims, repeated, strict=True)]
+            masks = (True,) * len(captured) + tuple(not e for e in each)
+            return self(which, *captured, *xs, branches=mapped, shared=masks), (0,) * n
+        types = [x.type if d is None else x.type.without_dim(d) for x, d in zip(args, dims, strict=True)]
+        whole = stage(lambda index, *xs: _written_out(index, xs, branches, shared), types, self.name)
+        moved = [x if d is None else move_batch(x, d, size) for x, d in zip(args, dims, strict=True)]
+        program, varies = batch_program(whole, size, not_none_mask(dims), None, axis_name)
+        return tuple(run(program, moved)), tuple(0 if v else None for v in varies)
+
     def pvary_operands(self, args: Arrays, params: dict[str, Any]) -> tuple[Arrays, dict[str, Any]]:
         index, *xs = args
         vma = index.type.vma
         xs = [as_varying(x, vma) for x in xs]
         branches = [pvary_inputs(b, [x.type.vma for x in xs]) for b in params["branches"]]
         wanted = [vma.union(*(t.vma for t in column)) for column in zip(*(b.out_types for b in branches), strict=True)]
-        return (index, *xs), {"branches": tuple(pvary_results(b, wanted) for b in branches)}
+        return (index, *xs), {**params, "branches": tuple(pvary_results(b, wanted) for b in branches)}
 
     def with_token(self, params: dict[str, Any], thread: Thread) -> tuple[dict[str, Any], int, int]:
-        return {"branches": tuple(thread(b) for b in params["branches"])}, 1, 0
+        return {**params, "branches": tuple(thread(b) for b in params["branches"])}, 1, 0
 
-    def stablehlo(self, b: Any, out: tuple[ArrayType, ...], index: Any, /, *xs: Any, branches: Branches) -> Any:
+    def stablehlo(
+        self, b: Any, out: tuple[ArrayType, ...], index: Any, /, *xs: Any, branches: Branches, shared: Mask = ()
+    ) -> Any:
         if len(branches) == 1:
             return tuple(b.program(branches[0], xs))
         if index.type.shape:
@@ -212,14 +261,22 @@ class Cond(Nested):
         return b.op("stablehlo.case", (index,), out, regions=regions)
 
 
-def _sharing(axis_name: Any, size: int, index: Array, xs: Arrays, each: Mask, branches: Branches) -> list[Array]:
-    """`Cond` of an index per element. Of operands, ``each`` says which are per element; all elements share others."""
-    force = (True,) * len(branches[0].outputs)
-    results: list[Arrays] = []
-    for i, b in enumerate(branches):
-        last = or_(lt(index, like(index, 0)), ge(index, like(index, i)))
-        taken = eq(index, like(index, i)) if i < len(branches) - 1 else last
-        results.append(run(batch_program(b, size, each, force, axis_name)[0], _Taken(each).operands(taken, xs)))
+def _takes(index: Array, branch: int, count: int) -> Array:
+    """The elements of an index that take a branch; one that is out of range takes the last."""
+    if branch < count - 1:
+        return eq(index, like(index, branch))
+    return or_(lt(index, like(index, 0)), ge(index, like(index, branch)))
+
+
+def _each(shared: Mask, count: int) -> Mask:
+    """Which of ``count`` operands are one per element."""
+    return tuple(not s for s in shared) + (False,) * (count - len(shared))
+
+
+def _written_out(index: Array, xs: Arrays, branches: Branches, shared: Mask) -> list[Array]:
+    """`Cond` of an index per element, as the selection of its branches' results."""
+    own = _Taken(_each(shared, len(xs)))
+    results = [run(b, own.operands(_takes(index, i, len(branches)), xs)) for i, b in enumerate(branches)]
     return [choose(index, columns) for columns in zip(*results, strict=True)]
 
 
@@ -242,17 +299,19 @@ class _Taken:
 
     def __call__(self, primals: Arrays, tangents: Sequence[Any]) -> tuple[list[Array], list[Array | None]]:
         taken, *xs = primals
-        size = taken.shape[0]
-        place = iota(dtype=dtypes.int32, shape=taken.shape, dimension=0)
-        first = reduce_min(select_n(taken, like(place, size), place), axes=(0,))
+        size, levels = taken.size, taken.ndim
+        flat = reshape(taken, shape=(size,))
+        place = iota(dtype=dtypes.int32, shape=(size,), dimension=0)
+        first = reduce_min(select_n(flat, like(place, size), place), axes=(0,))
         some = lt(first, like(first, size))
         ys, ts = list(xs), list[Array | None]()
         for i, (x, t, each) in enumerate(zip(xs, tangents[1:], self.each, strict=True)):
             if each:
-                starts = (first, *(like(first, 0) for _ in x.shape[1:]))
-                row = dynamic_slice(x, *starts, slice_sizes=(1, *x.shape[1:]))
-                row = broadcast_in_dim(row, shape=x.shape, broadcast_dimensions=tuple(range(x.ndim)))
-                ys[i] = select_leading(taken, row, x)
+                one = x.shape[levels:]
+                rows = reshape(x, shape=(size, *one))
+                row = dynamic_slice(rows, first, *(like(first, 0) for _ in one), slice_sizes=(1, *one))
+                row = broadcast_in_dim(row, shape=rows.shape, broadcast_dimensions=tuple(range(rows.ndim)))
+                ys[i] = reshape(select_leading(flat, row, rows), shape=x.shape)
             counts = taken if each else some
             ts.append(None if isinstance(t, SymbolicZero) else select_leading(counts, zeros(t.type), t))
         # What derivatives are made of has a derivative too, with NaN where there is no other element.

@@ -170,6 +170,21 @@ def test_what_all_elements_share_is_not_repeated() -> None:
         assert max(v.type.size for e in program.equations for v in e.outputs) < largest
 
 
+@pytest.mark.parametrize("how", [lambda f: f, nx.jit])
+def test_what_all_elements_share_is_transposed(how: Any) -> None:
+    index, x, w = np.int32([0, 1, 1, 0]), np.arange(12, dtype=np.float32).reshape(4, 3), np.eye(3, dtype=np.float32) + 1
+    branches = [lambda v, w: v * w[0], lambda v, w: v @ w]
+    both = lambda x, w: nx.vmap(lambda i, v: nx.switch(i, branches, v, w))(index, x)
+    twice = lambda x, w: nx.vmap(nx.vmap(lambda i, v: nx.switch(i, branches, v, w)))(index.reshape(2, 2), x)
+    _, back = nx.vjp(both, x, w)
+    by_x, by_w = back(x)
+    close(how(lambda ct: nx.linear_transpose(lambda x: both(x, w), x)(ct)[0])(x), by_x)
+    close(how(lambda ct: nx.linear_transpose(lambda w: both(x, w), w)(ct)[0])(x), by_w)
+    rows = x.reshape(2, 2, 3)
+    close(how(lambda ct: nx.linear_transpose(lambda w: twice(rows, w), w)(ct)[0])(rows), by_w)
+    close(how(nx.grad(lambda w: (twice(rows, w) * rows).sum()))(w), by_w)
+
+
 CHOICES = {
     "cond": lambda a: nx.cond(a > 0, lambda b: nx.sin(b) * b, lambda b: b * b, a),
     "switch": lambda a: nx.switch((a > 0).astype(int) + (a > 1), [nx.sin, nx.cos, lambda b: b**3], a),

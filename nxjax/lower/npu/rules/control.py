@@ -136,7 +136,12 @@ def _row(b: GraphBuilder, x: LogicalTensor, at: LogicalTensor) -> LogicalTensor:
 
 
 def _cond(
-    b: GraphBuilder, out: tuple[ArrayType, ...], index: LogicalTensor, *xs: LogicalTensor, branches: tuple[Program, ...]
+    b: GraphBuilder,
+    out: tuple[ArrayType, ...],
+    index: LogicalTensor,
+    *xs: LogicalTensor,
+    branches: tuple[Program, ...],
+    shared: tuple[bool, ...] = (),
 ) -> Values:
     number = index.scalar() if not index.shape else None
     if number is not None:

@@ -88,7 +88,14 @@ NEEDS = {
     ),
     "geqrf": (linalg_qr.geqrf, [matrices(2, 6, 5)], {}, "ALL", 30 * 4),
     "householder": (linalg_qr.householder_product, [matrices(2, 6, 5), matrices(2, 5)], {}, "ALL", 30 * 4),
-    "svd": (linalg_svd.svd, [matrices(2, 5, 6)], {"full_matrices": True, "compute_uv": False}, "ALL", 30 * 4),
+    "svd": (linalg_svd.svd, [matrices(2, 5, 6)], {"full_matrices": True, "compute_uv": False}, "MOST", 30 * 4),
+    "svd of doubles": (
+        linalg_svd.svd,
+        [matrices(2, 5, 6, dtype="f8")],
+        {"full_matrices": True, "compute_uv": False},
+        "ALL",
+        30 * 8,
+    ),
 }
 
 
