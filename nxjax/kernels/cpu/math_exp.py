@@ -189,8 +189,11 @@ def tanh(f: Function, isa: Isa, x: Value) -> Value:
 
 @formula("logistic")
 def logistic(f: Function, isa: Isa, x: Value) -> Value:
-    """1 / (1 + e^-x), with the power that does not overflow; a shorter way where no power of it does."""
-    if not is_single(x):
+    """1 / (1 + e^-x), with the power that does not overflow; a shorter way where no power of it does.
+
+    Its promised bits are those of the longer way.
+    """
+    if isa.reproducible or not is_single(x):
         return _logistic_anywhere(f, isa, x)
     high, low = exp_moderate(f, isa, -x)
     larger, smaller = f.select(high.gt(1.0), high, 1.0), f.select(high.gt(1.0), 1.0, high)
