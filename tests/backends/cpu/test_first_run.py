@@ -230,6 +230,7 @@ def loaded(call):
     return map(set, ast.literal_eval(both.replace("] [", "], [")))
 
 
+@pytest.mark.unguarded  # guarded programs run compiled
 def test_a_process_that_calls_a_small_function_once_loads_what_it_needs():
     found, before = loaded(
         "assert nx.jit(lambda x, y: x * 2 + y)(np.ones(4, 'f4'), np.ones(4, 'f4')).tolist() == [3.0] * 4"
