@@ -63,7 +63,7 @@ FILES: Final = {
     "transforms.checkify": "check",
     "transforms.checkpoint": "checkpoint name",
     "transforms.composite": "composite",
-    "transforms.control.cond": "cond",
+    "transforms.control.cond_op": "cond",
     "transforms.control.implicit": "custom_linear_solve custom_root",
     "transforms.control.reduce": "reduce",
     "transforms.control.scan_op": "scan",

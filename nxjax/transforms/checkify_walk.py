@@ -35,7 +35,9 @@ from nxjax.transforms.checkify import (
 )
 from nxjax.transforms.checkify_checks import Check, checks_for
 from nxjax.transforms.checkpoint import checkpoint_op
-from nxjax.transforms.control.cond import choose, cond_op, switch
+from nxjax.transforms.control.cond import switch
+from nxjax.transforms.control.cond_branches import choose
+from nxjax.transforms.control.cond_op import cond_op
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.scan_op import scan_op

@@ -12,7 +12,7 @@ from typing import Final
 from nxjax.ops.identity import IdentityOp, optimization_barrier
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Program
-from nxjax.transforms.control.cond import choose
+from nxjax.transforms.control.cond_branches import choose
 from nxjax.transforms.inline import Inliner, Rule
 
 

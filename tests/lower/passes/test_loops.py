@@ -7,7 +7,7 @@ import nxjax as nx
 import nxjax.numpy as jnp
 from nxjax.lower.passes.simplify import simplified
 from nxjax.trace.evaluate import evaluate
-from nxjax.transforms.control.cond import cond_op
+from nxjax.transforms.control.cond_op import cond_op
 from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.control.while_loop import while_op
 

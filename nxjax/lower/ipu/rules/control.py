@@ -23,7 +23,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
-from nxjax.transforms.control.cond import choose
+from nxjax.transforms.control.cond_branches import choose
 from nxjax.transforms.control.loop import LoopParams
 
 

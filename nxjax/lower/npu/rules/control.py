@@ -17,7 +17,7 @@ from nxjax.lower.npu.simplify import simplified
 from nxjax.trace import dtypes
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.cond import choose
+from nxjax.transforms.control.cond_branches import choose
 from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
 

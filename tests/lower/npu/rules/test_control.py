@@ -15,7 +15,7 @@ from nxjax.lower.npu.formats.tflite_file import tables
 from nxjax.lower.npu.formats.tflite_schema import IDENTIFIER, SCHEMA
 from nxjax.lower.npu.interpret import interpret
 from nxjax.lower.npu.lower import lower
-from nxjax.transforms.control.cond import cond_op
+from nxjax.transforms.control.cond_op import cond_op
 from tests.lower.npu.lowering import count, graph_of, normal, ops, same
 
 X = normal(2, 3)
