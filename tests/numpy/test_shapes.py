@@ -282,3 +282,10 @@ def test_what_lives_on_in_jax_lives_on_here(name):
             take(both[given])
             alive.append(not both[1 - given].is_deleted())
         assert alive[0] >= alive[1]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "complex64", "int4", "bool"])
+def test_full_keeps_the_sign_of_zero(dtype):
+    for fill in (0.0, -0.0):
+        x = np.asarray(jnp.full((3, 2), fill, dtype))
+        assert x.tobytes() == np.full((3, 2), np.asarray(fill).astype(x.dtype)).tobytes()

@@ -24,12 +24,9 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 GROUPS: Final = 8  # of an item, so that results fill whole lines of caches
-# Rows at once, for rows of floats, and of whole numbers, which need more registers.
-ROWS: Final = {False: (8, 4, 2, 1), True: (4, 2, 1)}
+ROWS: Final = (8, 4, 2, 1)  # at once
 _F: Final = vector("float", LANES)
 _I: Final = vector("i32", LANES)
-_BYTES: Final = vector("i8", LANES * UNIT)
-_SHORTS: Final = vector("i16", 2 * LANES)
 
 
 @final
@@ -37,20 +34,19 @@ _SHORTS: Final = vector("i16", 2 * LANES)
 class BlockRows(Kernel):
     """Operand: rows ``[rows, depth]`` of float32; then results, whole blocks each.
 
-    ``whole``: numbers of int8 ``[rows, blocks, block]``, scales ``[rows, blocks]``, ``-zero`` times the sums of numbers
-    as int32, and scales times these sums. Otherwise the numbers as they are, with zeros behind them, and the sums of
+    ``whole``: numbers of int8 ``[rows, blocks, block]``, scales ``[rows, blocks]``, the sums of numbers (whole, as
+    float32), and scales times these sums. Otherwise the numbers as they are, with zeros behind them, and the sums of
     blocks.
     """
 
     rows: int
     depth: int
     block: int
-    zero: int
     whole: bool
 
     @property
     def key(self) -> str:
-        return f"block_rows({self.block} {self.zero} {self.whole})"
+        return f"block_rows({self.block} {self.whole})"
 
     @property
     def blocks(self) -> int:
@@ -76,7 +72,7 @@ class BlockRows(Kernel):
     def outs(self) -> tuple[tuple[int, DType], ...]:
         """Numbers in a block, and dtype, of each result."""
         if self.whole:
-            return ((self.block, dtypes.int8), (1, dtypes.float32), (1, dtypes.int32), (1, dtypes.float32))
+            return ((self.block, dtypes.int8), *((1, dtypes.float32),) * 3)
         return ((self.block, dtypes.float32), (1, dtypes.float32))
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
@@ -88,8 +84,8 @@ class BlockRows(Kernel):
         most = abs(x).max(-1)
         factor = np.where((most > np.float32(TINY)) & np.isfinite(most), np.float32(127) / most, np.float32(0))
         q = np.nan_to_num(np.rint(x * factor[..., None])).astype(np.int32)
-        scale, sums = most / np.float32(127), q.sum(-1)
-        return q.astype(np.int8), scale, (-self.zero * sums).astype(np.int32), scale * sums.astype(np.float32)
+        scale, sums = most / np.float32(127), q.sum(-1).astype(np.float32)
+        return q.astype(np.int8), scale, sums, scale * sums
 
     def touches(self) -> Touches:
         n = self.rows * self.blocks
@@ -142,11 +138,11 @@ class BlockRows(Kernel):
             q = f.select(y.is_nan(), 0.0, y).convert(_I)
             sums.append(q)
             f.store(q.convert(vector("i8", LANES)), f.at(outs[0], LANES * i), 1)
-        count = total(f, _added(sums))
+        count = total(f, _added(sums)).convert("float")
         scale = largest / f.constant("float", 127.0)
         f.store(scale, outs[1])
-        f.store(count * -self.zero, outs[2])
-        f.store(scale * count.convert("float"), outs[3])
+        f.store(count, outs[2])
+        f.store(scale * count, outs[3])
 
 
 def _added(xs: list[Value]) -> Value:
@@ -201,7 +197,7 @@ class BlockProduct(Kernel):
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return 4 * LANES * GROUPS * ROWS[self.whole][0]
+        return 4 * LANES * GROUPS * ROWS[0]
 
     @property
     def integers(self) -> tuple[int, ...]:
@@ -259,19 +255,28 @@ class BlockProduct(Kernel):
         rows, columns, blocks, step = (integer(f, words, last + 1 + i) for i in range(4))
         line = f.select(step.eq(0), f.value(LANES * self.scales.itemsize, "i64"), step * blocks)
         width = GROUPS * LANES
+        # Groups that are computed side by side; where there is no other group, one is computed twice.
+        side = 2 if isa.bits == 512 and (isa.vnni or not self.whole) else 1
+        # Whole numbers need two registers a row, and few processors have more than 16.
+        several = ROWS if not self.whole or isa.registers >= 32 else ROWS[1:]
         with f.loop(lo, hi) as item:
             first = item.index * width
             left = columns - first
             left = f.select(left.lt(width), left, f.value(width, "i64"))
+            final = item.index * GROUPS + (left - 1).sdiv(LANES)
             start = f.value(0, "i64")
-            for count in ROWS[self.whole]:
+            for count in several:
                 stop = start + ((rows - start) & -count)
                 with f.loop(start, stop, count) as turn:
-                    code = _Rows(self, f, isa, given, turn.index, blocks, count)
-                    with f.loop(0, left, LANES) as group:
+                    code = _Rows(self, f, isa, given, turn.index, blocks, count, LANES * side)
+                    with f.loop(0, left, LANES * side) as group:
                         number = item.index * GROUPS + group.index.sdiv(LANES)
-                        places = [f.at(p, number * line) for p in (scale, *least)]
-                        for r, y in enumerate(code.sums(f.at(data, number * blocks, self.bytes), places, step)):
+                        numbers = [number]
+                        if side == 2:
+                            numbers.append(f.select(number.lt(final), number + 1, final))
+                        places = [[f.at(p, n * line) for n in numbers] for p in (scale, *least)]
+                        matrix = [f.at(data, n * blocks, self.bytes) for n in numbers]
+                        for r, y in enumerate(code.sums(matrix, places, step)):
                             f.store(y, f.at(f.at(scratch, 4 * width * r), group.index, 4), 4)
                     for r in range(count):
                         place = f.at(out, (turn.index + r) * columns + first, 4)
@@ -296,60 +301,98 @@ def unpacked(data: NDArray, bits: int) -> NDArray:
 
 @final
 class _Rows:
-    """Writes the products of ``count`` rows from ``row`` on with a group of columns."""
+    """Writes the products of ``count`` rows from ``row`` on with groups of ``lanes`` columns together."""
 
     def __init__(
-        self, kernel: BlockProduct, f: Function, isa: Isa, given: list[Value], row: Value, blocks: Value, count: int
+        self,
+        kernel: BlockProduct,
+        f: Function,
+        isa: Isa,
+        given: list[Value],
+        row: Value,
+        blocks: Value,
+        count: int,
+        lanes: int,
     ) -> None:
-        self.k, self.f, self.isa, self.count, self.blocks = kernel, f, isa, count, blocks
+        self.k, self.f, self.isa, self.count, self.blocks, self.lanes = kernel, f, isa, count, blocks, lanes
+        self.real, self.words = vector("float", lanes), vector("i32", lanes)
+        self.bytes, self.shorts = vector("i8", UNIT * lanes), vector("i16", 2 * lanes)
         size = 1 if kernel.whole else 4
         lines = [(row + r if r else row) * blocks for r in range(count)]
         self.numbers = [f.at(given[0], line * kernel.block, size) for line in lines]
         self.others = [[f.at(p, line, 4) for line in lines] for p in given[1:]]
 
-    def sums(self, data: Value, scales: list[Value], step: Value) -> tuple[Value, ...]:
+    def joined(self, parts: list[Value]) -> Value:
+        """Vectors of groups as one."""
+        x, *rest = parts
+        for y in rest:
+            x = self.f.shuffle(x, y, range(2 * lanes_of(x.type)))
+        return x
+
+    def sums(self, data: list[Value], scales: list[list[Value]], step: Value) -> tuple[Value, ...]:
         f, k = self.f, self.k
-        zeros = [f.constant(_F, 0)] * self.count
+        # What is to be taken from each number of the matrix, and was added to it.
+        zero = k.zero + 128 * (k.bits == 8 and self.means == "vnni")
+        zeros = [f.constant(self.real, 0)] * self.count
         with f.loop(0, self.blocks, carry=zeros) as loop:
             b = loop.index
-            place = f.at(data, b, k.bytes)
-            found = [convert.load(f, self.isa, k.scales, f.at(p, b * step), LANES) for p in scales]
+            places = [f.at(p, b, k.bytes) for p in data]
+            found = [
+                self.joined([convert.load(f, self.isa, k.scales, f.at(p, b * step), LANES) for p in each])
+                for each in scales
+            ]
             numbers = [f.at(p, b, k.block * (1 if k.whole else 4)) for p in self.numbers]
-            each = lambda i, type, b=b: [f.splat(f.load(type, f.at(p, b, 4)), LANES) for p in self.others[i]]
+            each = lambda i, b=b: [f.splat(f.load("float", f.at(p, b, 4)), self.lanes) for p in self.others[i]]
             if k.whole:
-                starts = each(1, "i32") if k.zero else [f.constant(_I, 0)] * self.count
-                dots = self.integers(place, numbers, starts)
-                ys = [y.convert(_F) * s for y, s in zip(dots, each(0, "float"), strict=True)]
+                ys = [y.convert(self.real) for y in self.integers(places, numbers)]
+                if zero:
+                    # No number here has more than 24 bits.
+                    ys = [f.fma(x, f.constant(self.real, -zero), y) for x, y in zip(each(1), ys, strict=True)]
+                ys = [y * s for y, s in zip(ys, each(0), strict=True)]
             else:
-                ys = self.floats(place, numbers, each(0, "float") if k.zero else [])
+                ys = self.floats(places, numbers, each(0) if k.zero else [])
             totals = [f.fma(y, found[0], t) for y, t in zip(ys, loop.carried, strict=True)]
             if k.least:
-                totals = [f.fma(s, found[1], t) for s, t in zip(each(-1, "float"), totals, strict=True)]
+                totals = [f.fma(s, found[1], t) for s, t in zip(each(-1), totals, strict=True)]
             loop.next(*totals)
         return loop.results
 
+    def vector(self, places: list[Value], type: str, u: int) -> Value:
+        """Unit ``u`` of a block of each group."""
+        f = self.f
+        return self.joined([f.load(vector("i32", LANES), f.at(p, u * LANES * UNIT), 4) for p in places]).bitcast(type)
+
     # --- rows of whole numbers ---
 
-    def integers(self, place: Value, xs: list[Value], starts: list[Value]) -> list[Value]:
-        """Exact sums of products, int32, from ``starts`` on."""
+    def integers(self, places: list[Value], xs: list[Value]) -> list[Value]:
+        """Exact sums of products, int32."""
         f, k = self.f, self.k
-        totals, pairs = list(starts), [f.constant(_SHORTS, 0)] * self.count
+        pairs = [f.constant(self.shorts, 0)] * self.count
+        # Few rows: several sums each, so that no product waits for the one before.
+        ways = max(1, 4 // self.count) if self.means == "vnni" else 1
+        totals = [f.constant(self.words, 0)] * (self.count * ways)
+        turn = 0
         # Eight products of a nibble and a byte, in pairs, stay within 16 bits.
         short = self.means == "pairs" and k.bits == 4
         for u in range(k.units):
-            w, at = f.load(_BYTES, f.at(place, u * LANES * UNIT), 4), UNIT * u
+            w, at = self.vector(places, self.bytes, u), UNIT * u
             parts = [(w, at)]
             if k.bits == 4:
-                high = w.bitcast(_I).lshr(4).bitcast(_BYTES)
+                high = w.bitcast(self.words).lshr(4).bitcast(self.bytes)
                 parts = [(w & 15, at), (high & 15, k.block // 2 + at)]
             for part, first in parts:
-                size = f.intrinsic("smax", _BYTES, part, -part) if k.bits == 8 else part
+                size = part
+                if k.bits == 8:
+                    size = part ^ -128 if self.means == "vnni" else f.intrinsic("smax", self.bytes, part, -part)
                 for r, p in enumerate(xs):
-                    x = f.splat(f.load("i32", f.at(p, first), 1), LANES).bitcast(_BYTES)
+                    x = f.splat(f.load("i32", f.at(p, first), 1), self.lanes).bitcast(self.bytes)
                     if short:
-                        pairs[r] = pairs[r] + f.intrinsic("x86.avx2.pmadd.ub.sw", _SHORTS, part, x)
+                        pairs[r] = pairs[r] + f.intrinsic("x86.avx2.pmadd.ub.sw", self.shorts, part, x)
                     else:
-                        totals[r] = self.plus(totals[r], part, size, x)
+                        i = r * ways + turn % ways
+                        totals[i] = self.plus(totals[i], part, size, x)
+                turn += 1
+        totals = [_added(totals[i : i + ways]) for i in range(0, len(totals), ways)]
         return [self.paired(t, p) for t, p in zip(totals, pairs, strict=True)] if short else totals
 
     @property
@@ -359,41 +402,43 @@ class _Rows:
         return "vnni" if isa.vnni else "dots" if isa.dots else "pairs" if isa.x86 and isa.has("avx2") else "plain"
 
     def paired(self, total: Value, pairs: Value) -> Value:
-        return total + self.f.intrinsic("x86.avx2.pmadd.wd", _I, pairs, self.f.constant(_SHORTS, 1))
+        return total + self.f.intrinsic("x86.avx2.pmadd.wd", self.words, pairs, self.f.constant(self.shorts, 1))
 
     def plus(self, total: Value, w: Value, size: Value, x: Value) -> Value:
-        """``total`` and four products in each lane; ``size``: of the numbers ``w``, without a sign."""
+        """``total`` and four products in each lane; ``size``: the numbers ``w``, moved up, or without a sign."""
         f, means = self.f, self.means
-        if means in ("vnni", "pairs"):
-            signed = f.intrinsic("x86.avx2.psign.b", _BYTES, x, w) if self.k.bits == 8 else x
-            if means == "vnni":
-                return f.intrinsic("x86.avx512.vpdpbusd.256", _I, total, size.bitcast(_I), signed.bitcast(_I))
-            return self.paired(total, f.intrinsic("x86.avx2.pmadd.ub.sw", _SHORTS, size, signed))
+        if means == "vnni":
+            name = f"x86.avx512.vpdpbusd.{32 * self.lanes}"
+            return f.intrinsic(name, total.type, total, size.bitcast(self.words), x.bitcast(self.words))
+        if means == "pairs":
+            signed = f.intrinsic("x86.avx2.psign.b", self.bytes, x, w) if self.k.bits == 8 else x
+            return self.paired(total, f.intrinsic("x86.avx2.pmadd.ub.sw", self.shorts, size, signed))
         if means == "dots":
             half = lambda v, i: f.shuffle(v, None, range(i * (n := lanes_of(v.type) // 2), i * n + n))
             dot = lambda *vs: f.intrinsic("aarch64.neon.sdot.v4i32.v16i8", vector("i32", 4), *vs)
             low, high = (dot(*(half(v, i) for v in (total, w, x))) for i in range(2))
             return f.shuffle(low, high, range(LANES))
-        wide, other = w.bitcast(_I), x.bitcast(_I)
+        wide, other = w.bitcast(self.words), x.bitcast(self.words)
         for j in range(UNIT):
             total = total + (wide << 24 - 8 * j >> 24) * (other << 24 - 8 * j >> 24)
         return total
 
     # --- rows of floats ---
 
-    def floats(self, place: Value, xs: list[Value], sums: list[Value]) -> list[Value]:
+    def floats(self, places: list[Value], xs: list[Value], sums: list[Value]) -> list[Value]:
         """Sums of products, where what is to be taken from the numbers is taken once."""
         f, k = self.f, self.k
-        totals = [s * float(-k.zero) for s in sums] if k.zero else [f.constant(_F, 0)] * self.count
+        totals = [s * float(-k.zero) for s in sums] if k.zero else [f.constant(self.real, 0)] * self.count
         for u in range(k.units):
-            w = f.load(_I, f.at(place, u * LANES * UNIT), 4)
+            w = self.vector(places, self.words, u)
             for j in range(UNIT):
                 at = UNIT * u + j
                 parts = [(w << 24 - 8 * j >> 24, at)]
                 if k.bits == 4:
                     parts = [(w.lshr(8 * j + 4 * i) & 15, at + i * k.block // 2) for i in range(2)]
                 for part, first in parts:
-                    y = part.convert(_F)
+                    y = part.convert(self.real)
                     for r, p in enumerate(xs):
-                        totals[r] = f.fma(y, f.splat(f.load("float", f.at(p, 4 * first), 4), LANES), totals[r])
+                        x = f.splat(f.load("float", f.at(p, 4 * first), 4), self.lanes)
+                        totals[r] = f.fma(y, x, totals[r])
         return totals

@@ -20,7 +20,7 @@ def block_dot(b: Builder, e: Equation, x: Any, data: Any, scale: Any, *least: An
     if not out.size:
         return [out]
     whole, scales = p["activations"] == "int8", e.inputs[2].type
-    first = blocks.BlockRows(rows, depth, block_of(packed), p["zero"], whole)
+    first = blocks.BlockRows(rows, depth, block_of(packed), whole)
     ready = [b.new(ArrayType((rows, first.blocks, n), dtype)) for n, dtype in first.outs]
     b.call(first, [b.dense(x)], ready)
     kernel = blocks.BlockProduct(
