@@ -34,17 +34,18 @@ def heights(rows: int) -> list[int]:
     return [min(SIDE, rows - r) for r in range(0, rows, SIDE)]
 
 
-def begin(f: Function, rows: int) -> None:
-    """Shapes for tiles of ``rows`` rows; this thread has the unit from here to `end`."""
+def begin(f: Function, rows: int, units: int = SIDE) -> None:
+    """Shapes for tiles of ``rows`` rows and steps of ``units``; this thread has the unit from here to `end`."""
     high = heights(rows)
     tall = [0] * 8
     for r, h in enumerate(high):
         tall[2 * r] = tall[2 * r + 1] = tall[_LEFT + r] = h
-    tall[_RIGHT] = tall[_RIGHT + 1] = SIDE
+    tall[_RIGHT] = tall[_RIGHT + 1] = units
     wide = [LINE if h else 0 for h in tall]
+    wide[_LEFT:_RIGHT] = [w * units // SIDE for w in wide[_LEFT:_RIGHT]]
     # Which layout of registers this is, 15 bytes, widths of 16 bits, heights of 8 bits.
     words = [1, *[0] * 15, *(b for w in wide for b in (w, 0)), *[0] * 16, *tall, *[0] * 8]
-    name = f"tiles{rows}"
+    name = f"tiles{rows}x{units}"
     f.globals[name] = f"@{name} = internal constant [64 x i8] [{', '.join(f'i8 {w}' for w in words)}], align 64"
     f.intrinsic("x86.ldtilecfg", "void", Value(f, "ptr", f"@{name}"))
 
@@ -102,3 +103,19 @@ def accumulate(
                     f.intrinsic("x86.tileloadd64", "void", number(_RIGHT + c), f.at(y, LINE * c), line)
                 f.intrinsic(STEPS[mode], "void", number(2 * r + c), number(_LEFT + r), number(_RIGHT + c))
     each(lambda n, at: f.intrinsic("x86.tilestored64", "void", n, at, sums[1]))
+
+
+def products(f: Function, mode: str, left: tuple[Value, Value], right: Value, sums: Value) -> None:
+    """The products of one step of up to 16 rows and 16 columns, as many units as `begin` was told.
+
+    Args:
+        left: where it begins, and bytes from row to row.
+        right, sums: where units and rows of sums lie line after line.
+    """
+    number = lambda n: f.constant("i8", n)
+    line = f.constant("i64", LINE)
+    f.intrinsic("x86.tilezero", "void", number(0))
+    f.intrinsic("x86.tileloadd64", "void", number(_LEFT), *left)
+    f.intrinsic("x86.tileloadd64", "void", number(_RIGHT), right, line)
+    f.intrinsic(STEPS[mode], "void", number(0), number(_LEFT), number(_RIGHT))
+    f.intrinsic("x86.tilestored64", "void", number(0), sums, line)

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.block_sums import BlockNumbers
 from nxjax.kernels.cpu.blocks import LANES, BlockProduct, BlockRows
 from nxjax.kernels.cpu.ir import LlvmModule
+from tests.kernels.cpu import tiles
 from tests.kernels.cpu.running import ISAS, run
 
 BLOCKS = st.sampled_from([16, 32])
@@ -20,8 +22,8 @@ BLOCKS = st.sampled_from([16, 32])
 def problem(rng, rows, depth, columns, block, bits, zero, whole, scales, least, once):
     blocks, groups = -(-depth // block), -(-columns // LANES)
     first = BlockRows(rows, depth, block, whole)
-    kernel = BlockProduct(rows, columns, blocks, block, bits, zero, whole, np.dtype(scales), least, once)
-    units = kernel.units
+    kernel = BlockProduct(rows, columns, blocks, BlockNumbers(block, bits, zero, whole, np.dtype(scales), least), once)
+    units = kernel.what.units
     data = rng.integers(0, 256, (groups, blocks, units, LANES, 4)).astype(np.uint8)
     data = data if bits == 4 else data.view(np.int8)
     more = [rng.standard_normal((groups, 1 if once else blocks, LANES)).astype(scales) for _ in range(1 + least)]
@@ -55,12 +57,12 @@ def test_the_largest_whole_numbers_do_not_overflow(name, bits):
     """All numbers as large as they may be, with either sign."""
     x = np.tile(np.float32([1, 1, -1, -1]), (2, 16))
     first = BlockRows(2, 64, 32, True)
-    kernel = BlockProduct(2, LANES, 2, 32, bits, 0, True, np.dtype("float32"), False, True)
+    kernel = BlockProduct(2, LANES, 2, BlockNumbers(32, bits, 0, True, np.dtype("float32"), False), True)
     ready = run(first, x, name=name)
     assert abs(ready[0]).min() == 127
     scale = np.ones((1, 1, LANES), np.float32)
     for fill in (-1, -128, 127) if bits == 8 else (255,):
-        data = np.full((1, 2, kernel.units, LANES, 4), fill, np.int64).astype(np.int8 if bits == 8 else np.uint8)
+        data = np.full((1, 2, kernel.what.units, LANES, 4), fill, np.int64).astype(np.int8 if bits == 8 else np.uint8)
         for rows in (ready[0], abs(ready[0])):
             sums = rows.sum(-1, keepdims=True).astype(np.float32)
             (y,) = run(kernel, rows, ready[1], sums, ready[3], data, scale, name=name)
@@ -78,6 +80,24 @@ def test_a_row_gives_the_same_bits_beside_any_others(name):
         for row, y in zip(x, together, strict=True):
             (apart,) = run(alone, *run(one, row[None], name=name), *matrix, name=name)
             assert apart.tobytes() == y[None].tobytes()
+
+
+@pytest.mark.parametrize("block", [16, 32])
+@pytest.mark.parametrize(("bits", "zero"), [(4, 8), (4, 0), (8, 0)])
+@pytest.mark.parametrize("columns", [3, 8, 11, 64, 90])
+def test_many_rows_by_the_matrix_unit(block, bits, zero, columns, monkeypatch):
+    """They are exact, and have the bits of rows that are computed without it."""
+    tiles.install(monkeypatch)
+    rng = np.random.default_rng(columns)
+    first, kernel, matrix = problem(rng, 37, 70, columns, block, bits, zero, True, "float16", True, columns == 11)
+    x = rng.standard_normal((37, 70)).astype(np.float32)
+    ready = run(first, x)
+    (y,) = run(kernel, *ready, *matrix, name=tiles.NAME, cuts=[kernel.items // 2])
+    np.testing.assert_allclose(y, kernel.meaning(*ready, *matrix)[0], rtol=2e-5, atol=2e-4)
+    one, alone, _ = problem(rng, 1, 70, columns, block, bits, zero, True, "float16", True, columns == 11)
+    for i in (0, 15, 16, 36):
+        (row,) = run(alone, *run(one, x[i : i + 1]), *matrix, name=tiles.NAME)
+        assert row.tobytes() == y[i : i + 1].tobytes()
 
 
 @pytest.mark.parametrize("name", ISAS)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nxjax.kernels.cpu import blocks
+from nxjax.kernels.cpu.block_sums import BlockNumbers
 from nxjax.lower.cpu.builder import Builder, rule
 from nxjax.ops.block_dot import block_of
 from nxjax.trace import dtypes
@@ -21,19 +22,12 @@ def block_dot(b: Builder, e: Equation, x: Any, data: Any, scale: Any, *least: An
         return [out]
     whole, scales = p["activations"] == "int8", e.inputs[2].type
     first = blocks.BlockRows(rows, depth, block_of(packed), whole)
-    ready = [b.new(ArrayType((rows, first.blocks, n), dtype)) for n, dtype in first.outs]
+    (n, dtype), *others = first.outs
+    ready = [b.new(ArrayType((rows, first.blocks, n), dtype))]
+    ready += [b.new(ArrayType((first.blocks, rows), dtype)) for _, dtype in others]
     b.call(first, [b.dense(x)], ready)
-    kernel = blocks.BlockProduct(
-        rows,
-        p["columns"],
-        first.blocks,
-        first.block,
-        4 if packed.dtype == dtypes.uint8 else 8,
-        p["zero"],
-        whole,
-        scales.dtype,
-        bool(least),
-        scales.shape[1] != packed.shape[1],
-    )
+    bits = 4 if packed.dtype == dtypes.uint8 else 8
+    what = BlockNumbers(first.block, bits, p["zero"], whole, scales.dtype, bool(least))
+    kernel = blocks.BlockProduct(rows, p["columns"], first.blocks, what, scales.shape[1] != packed.shape[1])
     b.call(kernel, [*ready, *map(b.dense, (data, scale, *least))], [out])
     return [out]
