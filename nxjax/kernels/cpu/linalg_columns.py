@@ -15,6 +15,7 @@ from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, dense, plain, po
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, Alike, DType, NDArray, Solve
+from nxjax.kernels.cpu.linalg_tiles import Tile, tile
 
 WIDTH = 4  # vectors of columns that are worked on together
 
@@ -58,43 +59,59 @@ class SolveColumns(Kernel):
         f, words, lo, hi, scratch = self.function(module)
         n, k, size = self.n, self.k, self.dtype.itemsize
         a, b, y = (pointer(f, words, i) for i in range(3))
-        row, column = (1, n) if self.transposed else (n, 1)
+        steps = (1, n) if self.transposed else (n, 1)
         across, along = (1, n) if self.turned else (k, 1)
         skipped = 0
         if self.upper:  # counted from the end it is lower
-            a = f.at(a, (n - 1) * (row + column), size)
+            a = f.at(a, (n - 1) * (n + 1), size)
             skipped = (n - 1) * across
-            row, column, across = -row, -column, -across
+            steps, across = (-steps[0], -steps[1]), -across
         with f.loop(lo, hi) as item:
             which, block = item.index.udiv(self.blocks), item.index.urem(self.blocks)
             start = block * self.columns
             valid = f.intrinsic("smin", "i64", f.constant("i64", k) - start, f.constant("i64", self.columns))
             matrix = f.at(a, which * (n * n), size)
             source, target = (f.at(f.at(p, which * (n * k), size), start * along + skipped, size) for p in (b, y))
-            for copying in (True, False):
-                with f.loop(0, n) as i, f.loop(0, valid) as c:
-                    outside = f.at(source if copying else target, i.index * across + c.index * along, size)
-                    inside = f.at(scratch, i.index * self.columns + c.index, size)
-                    here, there = (outside, inside) if copying else (inside, outside)
-                    f.store(f.load(DTYPES[self.dtype], here), there)
-                if copying:
-                    self._solved(f, matrix, scratch, row, column)
+            self._copied(f, scratch, source, (across, along), valid)
+            of = tile(isa, DTYPES[self.dtype], size, self.columns // isa.lanes(size))
+            with f.loop(0, self.columns, of.columns) as column:
+                self._solved(f, of, matrix, f.at(scratch, column.index, size), steps)
+            self._copied(f, scratch, target, (across, along), valid, back=True)
         f.ret()
 
-    def _solved(self, f: Function, matrix: Value, scratch: Value, row: int, column: int) -> None:
-        scalar, size = DTYPES[self.dtype], self.dtype.itemsize
-        type = vector(scalar, self.lanes)
-        places = lambda i: [f.at(scratch, i * self.width + w, GROUP) for w in range(self.width)]
+    def _copied(
+        self, f: Function, inside: Value, outside: Value, steps: tuple[int, int], valid: Value, *, back: bool = False
+    ) -> None:
+        """A block to scratch memory, or from there; ``steps`` are elements outside to the next row and column."""
+        size = self.dtype.itemsize
         with f.loop(0, self.n) as i:
-            left = f.at(matrix, i.index * row, size)
-            mine = places(i.index)
-            with f.loop(0, i.index, 1, [f.load(type, p, GROUP) for p in mine]) as j:
-                factor = f.splat(-f.load(scalar, f.at(left, j.index * column, size)), self.lanes)
-                found = [f.load(type, p, GROUP) for p in places(j.index)]
-                j.next(*(f.fma(factor, x, total) for x, total in zip(found, j.carried, strict=True)))
-            pivot = f.splat(f.load(scalar, f.at(left, i.index * column, size)), self.lanes)
-            for place, value in zip(mine, j.results, strict=True):
-                f.store(value if self.unit else value / pivot, place, GROUP)
+            line, mine = f.at(outside, i.index * steps[0], size), f.at(inside, i.index * self.columns, size)
+            if steps[1] == 1:
+                f.call("memcpy", "ptr", *((line, mine) if back else (mine, line)), valid * size)
+            else:
+                with f.loop(0, valid) as c:
+                    there, here = f.at(line, c.index * steps[1], size), f.at(mine, c.index, size)
+                    source, target = (here, there) if back else (there, here)
+                    f.store(f.load(DTYPES[self.dtype], source), target)
+
+    def _solved(self, f: Function, of: Tile, matrix: Value, scratch: Value, steps: tuple[int, int]) -> None:
+        """Some rows at a time: less what those before take of them, then, in registers, what they take of each other."""
+        size, rest = self.dtype.itemsize, self.n % of.rows
+        for start, stop, rows in ((0, self.n - rest, of.rows), (self.n - rest, self.n, rest))[: 2 if rest else 1]:
+            with f.loop(start, stop, rows) as i:
+                left = f.at(matrix, i.index * steps[0], size)
+                corner = f.at(left, i.index * steps[1], size)
+                places = [f.at(scratch, (i.index + r) * self.columns, size) for r in range(rows)]
+                found = of.less(f, of.load(f, places), left, steps, scratch, self.columns, (0, i.index))
+                for r in range(rows):
+                    element = lambda q, r=r: f.at(corner, r * steps[0] + q * steps[1], size)
+                    for q in range(r):
+                        factor = of.factor(f, element(q))
+                        found[r] = [f.fma(factor, x, y) for x, y in zip(found[q], found[r], strict=True)]
+                    if not self.unit:
+                        pivot = f.splat(f.load(of.scalar, element(r)), of.lanes)
+                        found[r] = [x / pivot for x in found[r]]
+                of.store(f, found, places)
 
 
 @final
