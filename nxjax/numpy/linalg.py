@@ -36,6 +36,7 @@ from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
 from nxjax.numpy.shapes import matrix_transpose, moveaxis
 from nxjax.numpy.sorting import argsort
+from nxjax.ops import linalg_lu
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike
@@ -260,20 +261,6 @@ def eigvals(a: ArrayLike) -> Array:
 # --- systems of equations ---
 
 
-def _triangular(a: Array, b: Array, *, lower: bool, transpose_a: bool = False, unit: bool = False) -> Array:
-    return ops.triangular_solve(
-        a, b, left_side=True, lower=lower, transpose_a=transpose_a, conjugate_a=False, unit_diagonal=unit
-    )
-
-
-def _solve_matrix(a: Array, b: Array) -> Array:
-    """``a x = b`` for batched square matrices ``a`` and matrices ``b`` of one batch shape."""
-    lu, _, permutation = ops.lu(a)
-    rows = permutation[..., None]
-    b = take_along_axis(b, broadcast_to_shape(rows, b.shape), -2, mode="clip")
-    return _triangular(lu, _triangular(lu, b, lower=True, unit=True), lower=False)
-
-
 @_example("jnp.array([[2.0, 0.0], [0.0, 4.0]]), jnp.array([2.0, 2.0])", "Array([1. , 0.5], dtype=float32)")
 def solve(a: ArrayLike, b: ArrayLike) -> Array:
     """The solution x of a x = b for ``a`` ``[..., n, n]``; a vector ``b`` gives a vector, a singular ``a`` inf or nan.
@@ -297,7 +284,7 @@ def solve(a: ArrayLike, b: ArrayLike) -> Array:
     lead = broadcast_shape("linalg.solve", x.shape[:-2], y.shape[:-2])
     x = broadcast_to_shape(x, (*lead, n, n))
     y = broadcast_to_shape(y, (*lead, *y.shape[-2:]))
-    out = _solve_matrix(x, y)
+    out = linalg_lu.solve(x, y)
     return ops.reshape(out, shape=out.shape[:-1]) if vector else out
 
 

@@ -7,6 +7,7 @@ memory while each row of it is found from those before.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -95,23 +96,26 @@ class SolveColumns(Kernel):
                     f.store(f.load(DTYPES[self.dtype], source), target)
 
     def _solved(self, f: Function, of: Tile, matrix: Value, scratch: Value, steps: tuple[int, int]) -> None:
-        """Some rows at a time: less what those before take of them, then, in registers, what they take of each other."""
+        """Some rows at a time: less what those before take of them, then what they take of each other, in registers."""
         size, rest = self.dtype.itemsize, self.n % of.rows
         for start, stop, rows in ((0, self.n - rest, of.rows), (self.n - rest, self.n, rest))[: 2 if rest else 1]:
             with f.loop(start, stop, rows) as i:
                 left = f.at(matrix, i.index * steps[0], size)
                 corner = f.at(left, i.index * steps[1], size)
+                element = partial(self._element, f, corner, steps)
                 places = [f.at(scratch, (i.index + r) * self.columns, size) for r in range(rows)]
                 found = of.less(f, of.load(f, places), left, steps, scratch, self.columns, (0, i.index))
                 for r in range(rows):
-                    element = lambda q, r=r: f.at(corner, r * steps[0] + q * steps[1], size)
                     for q in range(r):
-                        factor = of.factor(f, element(q))
+                        factor = of.factor(f, element(r, q))
                         found[r] = [f.fma(factor, x, y) for x, y in zip(found[q], found[r], strict=True)]
                     if not self.unit:
-                        pivot = f.splat(f.load(of.scalar, element(r)), of.lanes)
+                        pivot = f.splat(f.load(of.scalar, element(r, r)), of.lanes)
                         found[r] = [x / pivot for x in found[r]]
                 of.store(f, found, places)
+
+    def _element(self, f: Function, corner: Value, steps: tuple[int, int], row: int, column: int) -> Value:
+        return f.at(corner, row * steps[0] + column * steps[1], self.dtype.itemsize)
 
 
 @final

@@ -14,6 +14,7 @@ from nxjax.kernels.cpu.base import Kernel, KernelCost, Touches, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP, DType, Lu, NDArray
+from nxjax.kernels.cpu.linalg_lu import LuBlocks
 from nxjax.kernels.cpu.math_base import fabs
 from nxjax.ops.linalg_lu import lu
 
@@ -161,9 +162,13 @@ class LuRows(Kernel):
             f.store(value, place, GROUP)
 
 
-def kernel(dtype: DType, count: int, m: int, n: int) -> Lu | LuRows:
-    """The quicker of the two: matrices in lanes where there are enough of them and they are small."""
+def kernel(dtype: DType, count: int, m: int, n: int, *, exact: bool = False) -> Lu | LuRows | LuBlocks:
+    """The quickest: matrices in lanes where there are enough of them and they are small.
+
+    ``exact``: numbers are rounded as `eval` rounds them.
+    """
     lanes = GROUP // dtype.itemsize
     if m * n * GROUP <= 1 << 18 and 2 * count >= lanes:
         return Lu(dtype, count, m, n)
-    return LuRows(dtype, count, m, n)
+    blocks = min(m, n) >= 2 * lanes and not exact
+    return (LuBlocks if blocks else LuRows)(dtype, count, m, n)

@@ -71,7 +71,13 @@ class Tile:
         return [f.at(place, v * self.lanes, self.size) for v in range(self.vectors)]
 
 
-def tile(isa: Isa, scalar: str, size: int, vectors: int) -> Tile:
-    """The tallest that the registers hold, of at most ``vectors`` vectors and no more than is good."""
+def tile(isa: Isa, scalar: str, size: int, vectors: int, multiple: int = 1) -> Tile:
+    """The tallest that the registers hold, of at most ``vectors`` vectors and no more than is good.
+
+    ``multiple``: a power of two; it has so many rows, or a power of two fewer.
+    """
     width = min(vectors, isa.registers // 8)
-    return Tile(scalar, size, isa.lanes(size), min(MOST, (isa.registers - 2 - width) // width), width)
+    rows = min(MOST, (isa.registers - 2 - width) // width)
+    if multiple > 1:
+        rows = min(multiple, 1 << (rows.bit_length() - 1))
+    return Tile(scalar, size, isa.lanes(size), rows, width)

@@ -6,6 +6,7 @@ import pytest
 from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import Lu
+from nxjax.kernels.cpu.linalg_lu import LuBlocks
 from nxjax.kernels.cpu.linalg_rows import LuRows, kernel
 from tests.kernels.cpu.running import ISAS, run
 
@@ -30,7 +31,10 @@ def test_lu_is_that_of_eval(dtype, isa_name):
 def test_which_way():
     assert isinstance(kernel(np.dtype("f4"), 100, 8, 8), Lu)
     assert isinstance(kernel(np.dtype("f4"), 1, 8, 8), LuRows)
-    assert isinstance(kernel(np.dtype("f4"), 100, 200, 200), LuRows)
+    assert isinstance(kernel(np.dtype("f4"), 100, 200, 200, exact=True), LuRows)
+    assert isinstance(kernel(np.dtype("f4"), 100, 200, 200), LuBlocks)
+    assert isinstance(kernel(np.dtype("f4"), 1, 200, 31), LuRows)
+    assert isinstance(kernel(np.dtype("f8"), 1, 16, 200), LuBlocks)
 
 
 @pytest.mark.skipif("avx2" not in ISAS, reason="the processor has no AVX2")

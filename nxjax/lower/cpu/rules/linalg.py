@@ -27,7 +27,7 @@ TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, an
 WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
 VALUES = 16  # and many of them, if nobody reads the vectors
 DOUBLES = 128  # singular values from which on LAPACK is quicker, of doubles
-LARGE = 288  # rows and columns from which LAPACK's blocks are quicker than an LU by rows
+LARGE = 1 << 22  # bytes of a matrix from which LAPACK's threads are quicker than an LU by one
 PANELS = 512  # and than a Cholesky factorization by panels
 PROMISED = 1 << 27  # the same, where LAPACK may not help out
 
@@ -99,8 +99,9 @@ def triangular_solve(b: Builder, e: Equation, a: Any, rhs: Any) -> Sequence[Any]
 def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     m, n = type.shape[-2:]
-    large = min(m, n) >= LARGE and not isa.current().reproducible
-    if large or type.dtype not in DTYPES or not type.size or m * (n * type.dtype.itemsize + GROUP) > _most():
+    exact = isa.current().reproducible
+    most = PROMISED if exact else LARGE
+    if type.dtype not in DTYPES or not type.size or m * n * type.dtype.itemsize > most:
         ys = b.host(e, [x], "LAPACK's, for large matrices and complex numbers")
         if b.routine(e) is None:
             return ys
@@ -108,7 +109,7 @@ def lu(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         shape = (*type.shape[:-2], n, m)
         columns = View(ys[0].ref, shape, dense_strides(shape, type.dtype), type.dtype)
         return [_transpose(columns), *ys[1:]]
-    kernel = factorizer(type.dtype, math.prod(type.shape[:-2]), m, n)
+    kernel = factorizer(type.dtype, math.prod(type.shape[:-2]), m, n, exact=exact)
     ins, outs = b.dense(x), [b.new(v.type) for v in e.outputs]
     b.call(kernel, (ins,), outs)
     return outs
