@@ -40,7 +40,9 @@ def chain(x):
 
 
 PROGRAMS = {
-    "product": (lambda x, w: jnp.tanh(x @ w), (drawn(96, 900), drawn(900, 400))),
+    "product": (lambda x, w: jnp.tanh(x @ w), (drawn(96, 900), drawn(900, 1000))),
+    "few": (lambda x, w: x @ w, (drawn(20, 300), drawn(300, 400))),
+    "gradient": (lambda x, w: x.T @ w, (drawn(300, 400), drawn(300, 500))),
     "wide": (lambda x, w: (x.T @ w.T), (drawn(512, 40), drawn(900, 512))),
     "bytes": (bytes_product, (drawn(40, 300, dtype="int8"), drawn(300, 64, dtype="int8"))),
     "conv": (conv, (drawn(1, 20, 20, 32), drawn(3, 3, 32, 32))),

@@ -415,6 +415,7 @@ class _Writer:
         left = self.left_panel(i, start, count)
 
         def compute(right: _Panel, vectors: int, reading: Value | None, place: _Place) -> None:
+            self.prefetch(place, vectors)
             sums = accumulate(f, self.isa, t, count, *left, *right[0], vectors, reading, right[1])
             self.store(sums, place)
 
@@ -590,6 +591,15 @@ class _Writer:
             self.put(sums, rows, True)
         with f.if_(p.last):
             self.finish(where, p)
+
+    def prefetch(self, p: _Place, vectors: int) -> None:
+        """Ask for the lines that a tile's results go to: they come while it is computed."""
+        f, at, size = self.f, self.operands, self.k.end.outs[0].itemsize
+        corner = f.at(f.at(self.others[at], p.i * self.other_rows[at]), p.j, size)
+        for r in range(self.tile.rows):
+            row = f.at(corner, self.other_rows[at] * r)
+            for v in range(0, vectors * self.lanes * size, 64):
+                f.prefetch(f.at(row, v), write=True)
 
     def put(self, sums: list[list[Value]], rows: list[Value], add: bool, place: _Place | None = None) -> None:
         """Sums to rows that begin at ``rows``: all of them, or those that are new and in the mask."""

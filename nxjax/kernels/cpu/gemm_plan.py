@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import final
+from dataclasses import dataclass, replace
+from typing import Final, final
 
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.epilogue import Epilogue
@@ -21,7 +21,13 @@ from nxjax.kernels.cpu.pack import Right
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
+NARROW_DEPTH: Final = 384  # units of a block of depth, at most, for vectors narrower than a cache line
 OWN_ROWS = 512  # rows of such an item, at most
+_OWN_LEAST_ROWS = 192  # the same where items make panels themselves: for fewer, that takes too long
+# Of a right operand that is read as it lies by vectors as wide as cache lines, which are hardly ever aligned, so that
+# each of them is in two: rows, beyond which it is copied, if it has more bytes than that.
+_WIDE_ROWS = 32
+_WIDE_ROOM = 1 << 14
 _NARROW = 1.05  # what a product takes longer by narrower tiles
 _LEAST_ROWS = 16  # rows of an item, if there are as many
 # Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
@@ -105,13 +111,15 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     turns = max(1, -(-units // deepest(tile)))
     depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    wide = min(panels, max(1, (knobs.GEMM_OWN() if own else knobs.GEMM_SECOND()) // (depth * tile.unit * tile.columns)))
+    room = knobs.GEMM_OWN() * (2 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
+    wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
     high = min(tall, max(1, (OWN_ROWS if own else knobs.GEMM_ROWS()) // tile.rows))
     wanted = min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1)
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     # Panels come from the second cache for each item: for few rows that takes as long as the products.
-    high = min(high, max(1, _LEAST_ROWS // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
+    least = _OWN_LEAST_ROWS if own and _is_wide(tile) else _LEAST_ROWS
+    high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
     wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
     return Blocks(high * tile.rows, wide * tile.columns, depth)
@@ -119,7 +127,15 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
 
 def deepest(tile: GemmTile) -> int:
     """Units of a block of depth, at most."""
-    return max(tile.deep, min(knobs.GEMM_DEPTH(), _UNIT_DEPTH) & -tile.deep) if tile.is_matrix else knobs.GEMM_DEPTH()
+    wanted = knobs.GEMM_DEPTH()
+    if tile.is_matrix:
+        return max(tile.deep, min(wanted or _UNIT_DEPTH, _UNIT_DEPTH) & -tile.deep)
+    return wanted or (512 if _is_wide(tile) else NARROW_DEPTH)
+
+
+def _is_wide(tile: GemmTile) -> bool:
+    """Whether its vectors are as wide as cache lines; processors that have such ones have large caches."""
+    return tile.lanes * tile.unit == 64
 
 
 def _by_instruction(isa: Isa, mode: Mode, left: Matrix, right: DType, work: Sequence[int]) -> Mode:
@@ -171,6 +187,7 @@ def plan(
     blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))
     inside = packed_dtype(tile)
     as_is = mode in ("fma", "mul")
+    as_it_lies = _WIDE_ROOM if isa.bits == 512 else 1 << 20
     direct = (
         as_is
         and knobs.GEMM_DIRECT() == 1
@@ -178,7 +195,7 @@ def plan(
         and right.free == inside.itemsize
         and (isa.bits == 512 or columns % tile.lanes == 0 or (isa.bits == 256 and columns >= tile.columns))
         and not (constant and rows > 16 and depth * columns > 1 << 12)
-        and (rows <= 64 or depth * columns * inside.itemsize <= 1 << 20)
+        and (rows <= (_WIDE_ROWS if isa.bits == 512 else 64) or depth * columns * inside.itemsize <= as_it_lies)
     )
     # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for
     # the third panel.
@@ -199,7 +216,8 @@ def plan(
     if pack is not None:
         # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
         moves = all(a.right for a in axes)
-        if not (constant or again or left.layout == "columns") and moves and pack.nbytes > knobs.GEMM_WHOLE():
+        whole = knobs.GEMM_WHOLE() >> (4 if isa.bits == 512 else 0)
+        if not (constant or again or left.layout == "columns") and moves and pack.nbytes > whole:
             own, pack = pack, None
             blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
         else:
@@ -209,6 +227,15 @@ def plan(
     inner = right.dtype if direct else None
     gemm = Gemm(tile, left.dtype, inner, left.layout, packed, problem, blocks, end, deepest(tile), own)
     return GemmPlan(pack, gemm)
+
+
+def packed_before(product: Gemm) -> GemmPlan:
+    """The same with panels that are made before, where items make them."""
+    own, p = product.own, product.problem
+    if own is None:
+        return GemmPlan(None, product)
+    problem = replace(p, right_depth=0, right_column=0, batch=_packed_axes(p.batch, own.nbytes))
+    return GemmPlan(own, replace(product, own=None, problem=problem))
 
 
 def _packed_axes(axes: tuple[BatchAxis, ...], nbytes: int) -> tuple[BatchAxis, ...]:

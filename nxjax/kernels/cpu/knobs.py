@@ -44,14 +44,18 @@ _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 NEVER: Final = 1 << 40
 
-GEMM_DEPTH: Final = Knob("gemm.depth", 384, (192, 256, 384, 768, 1536), "units of a block of depth, at most")
+GEMM_DEPTH: Final = Knob(
+    "gemm.depth", 0, (0, 192, 256, 384, 768, 1536), "units of a block of depth, at most; 0: as vectors are wide"
+)
 GEMM_SECOND: Final = Knob(
     "gemm.second", 512 * _KIB, (128 * _KIB, 256 * _KIB, 512 * _KIB, _MIB), "bytes of the right operand in the cache"
 )
 GEMM_ROWS: Final = Knob("gemm.rows", 128, (32, 64, 128, 256, 512), "rows of an item, about")
 GEMM_ITEMS: Final = Knob("gemm.items", 16, (4, 8, 16, 32, 64), "items that are wanted")
 GEMM_WORK: Final = Knob("gemm.work", _MIB // 8, (_MIB // 8, _MIB // 2, 4 * _MIB), "products of an item, at least")
-GEMM_OWN: Final = Knob("gemm.own", 192 * _KIB, (96 * _KIB, 192 * _KIB, 384 * _KIB), "bytes of panels an item makes")
+GEMM_OWN: Final = Knob(
+    "gemm.own", 192 * _KIB, (48 * _KIB, 96 * _KIB, 192 * _KIB, 384 * _KIB), "bytes of panels an item makes"
+)
 GEMM_WHOLE: Final = Knob(
     "gemm.whole", 256 * _KIB, (0, 64 * _KIB, 256 * _KIB, 2 * _MIB, NEVER), "bytes up to which all is packed at once"
 )

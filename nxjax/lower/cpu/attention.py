@@ -7,11 +7,11 @@ with a causal mask, with one that is given, or with something else than a softma
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.attention import Attention, joins
 from nxjax.kernels.cpu.gemm import Gemm
+from nxjax.kernels.cpu.gemm_plan import packed_before
 from nxjax.kernels.cpu.nest import Nest
 from nxjax.lower.cpu.tape import Buffer, CallStep, Ref, TapeStep, walk
 
@@ -73,14 +73,13 @@ def _joined(steps: list[TapeStep], at: int, uses: Counter[Buffer]) -> bool:
 def _packed(call: CallStep, before: list[TapeStep]) -> tuple[Gemm, tuple[Ref, ...]]:
     """A product and its operands; panels that its items make themselves would be made for each few rows, so they are
     made by a step ``before``."""
-    kernel = call.kernel
-    assert isinstance(kernel, Gemm)
-    own = kernel.own
-    if own is None:
-        return kernel, call.ins
-    panels = Ref(Buffer(own.nbytes, "temp"))
-    before.append(CallStep(own, (call.ins[1],), (panels,), equation=call.equation))
-    return replace(kernel, own=None), (call.ins[0], panels, *call.ins[2:])
+    assert isinstance(call.kernel, Gemm)
+    made = packed_before(call.kernel)
+    if made.pack is None:
+        return made.product, call.ins
+    panels = Ref(Buffer(made.bytes, "temp"))
+    before.append(CallStep(made.pack, (call.ins[1],), (panels,), equation=call.equation))
+    return made.product, (call.ins[0], panels, *call.ins[2:])
 
 
 def _maker(steps: list[TapeStep], at: int, ref: Ref, uses: Counter[Buffer]) -> int:

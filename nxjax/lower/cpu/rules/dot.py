@@ -19,7 +19,7 @@ from nxjax.kernels.cpu import convert, gemv, isa, knobs
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import BatchAxis
-from nxjax.kernels.cpu.gemm_plan import Matrix, plan, sums_of
+from nxjax.kernels.cpu.gemm_plan import NARROW_DEPTH, Matrix, plan, sums_of
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest_emit import NEAR
 from nxjax.kernels.cpu.pack import panels_of
@@ -404,7 +404,7 @@ class _Products:
 
     def matrices(self, p: MatrixProducts) -> None:
         b, m, n, depth = self.b, p.m, p.n, p.depth
-        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH(), p.sums)
+        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH() or NARROW_DEPTH, p.sums)
         if pieces > 1:
             self.in_pieces(p, pieces)
             return
