@@ -21,6 +21,7 @@ from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.probe import PeakFma, StreamCopy
 
 _BYTES: Final = 64 * 2**20  # more than the caches hold
+_ADDED: Final = 6000  # items of multiply-adds: milliseconds, beside which threads start in no time
 _ROUNDS: Final = 5
 
 
@@ -54,7 +55,7 @@ class Peaks:
 def peaks(threads: int) -> Peaks:
     """Measure; takes about 0.2 s, once."""
     i = isa.current()
-    copy, fma = StreamCopy(_BYTES // 4096), PeakFma(400, np.dtype(np.float32))
+    copy, fma = StreamCopy(_BYTES // 4096), PeakFma(_ADDED, np.dtype(np.float32))
     source, target = empty(_BYTES), empty(_BYTES)
     source[:] = 1
     target[:] = 0  # pages are there
