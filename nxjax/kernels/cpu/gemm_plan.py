@@ -32,7 +32,11 @@ _NARROW = 1.05  # what a product takes longer by narrower tiles
 _LEAST_ROWS = 16  # rows of an item, if there are as many
 # Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
 _UNIT_LEAST = 1 << 15
-_UNIT_DEPTH = 256  # units of a block of depth: 32 rows of the left operand stay in the first cache
+# Units of a block of depth. Sums that leave the unit's registers and come back cost more than rows that do not stay in
+# the first cache; columns stay in the second one, of 2 MiB: so many bytes of them.
+_UNIT_DEPTH = 1024
+_UNIT_COLUMNS = 1 << 20
+_UNIT_ROWS = 256
 
 
 @final
@@ -112,8 +116,9 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
     room = knobs.GEMM_OWN() * (2 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
+    room = _UNIT_COLUMNS if tile.is_matrix else room
     wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
-    high = min(tall, max(1, (OWN_ROWS if own else knobs.GEMM_ROWS()) // tile.rows))
+    high = min(tall, max(1, (OWN_ROWS if own else _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()) // tile.rows))
     wanted = min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1)
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
@@ -127,10 +132,9 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
 
 def deepest(tile: GemmTile) -> int:
     """Units of a block of depth, at most."""
-    wanted = knobs.GEMM_DEPTH()
     if tile.is_matrix:
-        return max(tile.deep, min(wanted or _UNIT_DEPTH, _UNIT_DEPTH) & -tile.deep)
-    return wanted or (512 if _is_wide(tile) else NARROW_DEPTH)
+        return _UNIT_DEPTH
+    return knobs.GEMM_DEPTH() or (512 if _is_wide(tile) else NARROW_DEPTH)
 
 
 def _is_wide(tile: GemmTile) -> bool:
@@ -199,8 +203,7 @@ def plan(
     )
     # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for
     # the third panel.
-    apart = left.free if tile.is_matrix else left.depth
-    close = (left.layout == "columns" or tile.is_matrix) and apart % 1024 == 0 and columns > 2 * tile.columns
+    close = left.layout == "columns" and left.depth % 1024 == 0 and columns > 2 * tile.columns
     if tile.is_matrix:
         lies = left.layout == "rows" and left.dtype == packed_dtype(tile, True) and depth % tile.multiple == 0
     else:
@@ -216,10 +219,12 @@ def plan(
     if pack is not None:
         # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
         moves = all(a.right for a in axes)
-        whole = knobs.GEMM_WHOLE() >> (4 if isa.bits == 512 else 0)
-        if not (constant or again or left.layout == "columns") and moves and pack.nbytes > whole:
-            own, pack = pack, None
-            blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
+        mine = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
+        # The matrix unit is so fast that to make a panel twice takes longer than to store it.
+        often = constant or again or left.layout == "columns" or (tile.is_matrix and mine.rows < rows)
+        whole = knobs.GEMM_WHOLE() >> (4 if isa.bits == 512 and not tile.is_matrix else 0)
+        if not often and moves and pack.nbytes > whole:
+            own, pack, blocks = pack, None, mine
         else:
             axes = _packed_axes(axes, pack.nbytes)
     steps = (0, 0) if pack is not None else (right.depth, right.free)

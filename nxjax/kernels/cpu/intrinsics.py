@@ -81,7 +81,7 @@ _SIGNATURES: Final[dict[str, tuple[str, str, str]]] = {
     "x86.ldtilecfg": ("", "void", "ptr"),
     "x86.tilerelease": ("", "void", ""),
     "x86.tilezero": ("", "void", "i8"),
-    **dict.fromkeys(("x86.tileloadd64", "x86.tilestored64"), ("", "void", "i8, ptr, i64")),
+    **dict.fromkeys(("x86.tileloadd64", "x86.tileloaddt164", "x86.tilestored64"), ("", "void", "i8, ptr, i64")),
     **dict.fromkeys(("x86.tdpbssd", "x86.tdpbsud", "x86.tdpbusd", "x86.tdpbuud"), ("", "void", "i8, i8, i8")),
     "x86.tdpbf16ps": ("", "void", "i8, i8, i8"),
 }
@@ -98,7 +98,7 @@ _NEEDS: Final = {
     "x86.avx512.mask.scalef.ps.512": "avx512f",
     "x86.avx512.mask.scalef.pd.512": "avx512f",
     **dict.fromkeys(("x86.ldtilecfg", "x86.tilerelease", "x86.tilezero"), "amx-tile"),
-    **dict.fromkeys(("x86.tileloadd64", "x86.tilestored64"), "amx-tile"),
+    **dict.fromkeys(("x86.tileloadd64", "x86.tileloaddt164", "x86.tilestored64"), "amx-tile"),
     **dict.fromkeys(("x86.tdpbssd", "x86.tdpbsud", "x86.tdpbusd", "x86.tdpbuud"), "amx-int8"),
     "x86.tdpbf16ps": "amx-bf16",
 }

@@ -72,6 +72,8 @@ def accumulate(
         left, right: where they begin, and bytes from row to row, and from unit to unit of depth.
         sums: where they lie, and bytes from row to row.
         first: whether sums begin with zero, not with what lies there; None: they do.
+
+    Columns are read past the first cache, which is left to the rows: callers take panels of columns in turn.
     """
     high = range(len(heights(rows)))
     number = lambda n: f.constant("i8", n)
@@ -100,7 +102,7 @@ def accumulate(
             f.intrinsic("x86.tileloadd64", "void", number(_LEFT + r), x if not r else f.at(x, below), left[1])
             for c in across:
                 if not r:
-                    f.intrinsic("x86.tileloadd64", "void", number(_RIGHT + c), f.at(y, LINE * c), line)
+                    f.intrinsic("x86.tileloaddt164", "void", number(_RIGHT + c), f.at(y, LINE * c), line)
                 f.intrinsic(STEPS[mode], "void", number(2 * r + c), number(_LEFT + r), number(_RIGHT + c))
     each(lambda n, at: f.intrinsic("x86.tilestored64", "void", n, at, sums[1]))
 

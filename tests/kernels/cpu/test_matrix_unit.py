@@ -76,7 +76,8 @@ def test_every_mode_is_tried():
 def test_blocks(dtype, out, layout):
     """Several blocks of depth, of rows and of columns; panels that items make, and those of the whole operand."""
     rng = np.random.default_rng(1)
-    x, y = array(rng, (70, 1100), dtype, layout), array(rng, (1100, 161), dtype, LAYOUTS[layout == "rows"])
+    depth = 4 * 1100 // np.dtype(dtype).itemsize
+    x, y = array(rng, (70, depth), dtype, layout), array(rng, (depth, 161), dtype, LAYOUTS[layout == "rows"])
     for again in (False, True):
         made = planned(x, y, out, tiles.NAME, again=again).product
         assert made.is_cut

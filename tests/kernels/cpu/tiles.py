@@ -106,15 +106,15 @@ def _functions():
     with f.if_(_shape(f, state, n)[0].gt(0)):
         _fill(f, _at(f, state, n), 1024, 0)
     f.ret()
-    for name in ("tileloadd64", "tilestored64"):
+    for name in ("tileloadd64", "tileloaddt164", "tilestored64"):
         f, state, n, place, stride = function(name, "i8", "ptr", "i64")
         rows, width = _shape(f, state, n)
-        if name == "tileloadd64":
+        if name.startswith("tileload"):
             with f.if_(rows.gt(0)):
                 _fill(f, _at(f, state, n), 1024, 0)
         with f.loop(0, rows) as row:
             pair = f.at(place, row.index * stride), f.at(_at(f, state, n), row.index, 64)
-            _bytes(f, width, *(pair if name == "tileloadd64" else pair[::-1]))
+            _bytes(f, width, *(pair if name.startswith("tileload") else pair[::-1]))
         f.ret()
     for name in ("tdpbssd", "tdpbsud", "tdpbusd", "tdpbuud", "tdpbf16ps"):
         f, state, c, a, b = function(name, "i8", "i8", "i8")
