@@ -93,18 +93,62 @@ def accumulate(
     if first is not None:
         with f.if_(~first):
             each(lambda n, at: f.intrinsic("x86.tileloadd64", "void", n, at, sums[1]))
+    _along(f, mode, rows, count, left, right, columns)
+    each(lambda n, at: f.intrinsic("x86.tilestored64", "void", n, at, sums[1]))
+
+
+def accumulate_runs(
+    f: Function,
+    mode: str,
+    rows: int,
+    runs: tuple[Value, Value],
+    count: Value,
+    left: tuple[Value, Value],
+    right: tuple[Value, int],
+    columns: int,
+    sums: Value,
+) -> None:
+    """As `accumulate`, over several runs of ``count`` units each; sums begin with zero and lie line after line.
+
+    Args:
+        runs: how many, and where the bytes (an ``i64`` each) from ``left`` to the beginning of each run are.
+        right: its runs lie one after the other.
+    """
+    number = lambda n: f.constant("i8", n)
+    each = [(number(2 * r + c), r, c) for r in range(len(heights(rows))) for c in range(columns)]
+    for n, *_ in each:
+        f.intrinsic("x86.tilezero", "void", n)
+    with f.loop(0, runs[0]) as run:
+        x = f.at(left[0], f.load("i64", f.at(runs[1], run.index, 8)))
+        y = f.at(right[0], run.index * count, right[1])
+        _along(f, mode, rows, count, (x, left[1]), (y, right[1]), columns)
+    line = f.constant("i64", LINE * columns)
+    for n, r, c in each:
+        f.intrinsic("x86.tilestored64", "void", n, f.at(sums, LINE * (SIDE * columns * r + c)), line)
+
+
+def _along(
+    f: Function,
+    mode: str,
+    rows: int,
+    count: Value,
+    left: tuple[Value, Value],
+    right: tuple[Value, int],
+    columns: int,
+) -> None:
+    """Products of ``count`` units, added to the sums in the registers."""
+    number = lambda n: f.constant("i8", n)
     below = left[1] * SIDE
     line = f.constant("i64", right[1])
     with f.loop(0, count, SIDE) as depth:
         x = f.at(left[0], depth.index, 4)
         y = f.at(right[0], depth.index, right[1])
-        for r in high:
+        for r in range(len(heights(rows))):
             f.intrinsic("x86.tileloadd64", "void", number(_LEFT + r), x if not r else f.at(x, below), left[1])
-            for c in across:
+            for c in range(columns):
                 if not r:
                     f.intrinsic("x86.tileloaddt164", "void", number(_RIGHT + c), f.at(y, LINE * c), line)
                 f.intrinsic(STEPS[mode], "void", number(2 * r + c), number(_LEFT + r), number(_RIGHT + c))
-    each(lambda n, at: f.intrinsic("x86.tilestored64", "void", n, at, sums[1]))
 
 
 def products(f: Function, mode: str, left: tuple[Value, Value], right: Value, sums: Value) -> None:

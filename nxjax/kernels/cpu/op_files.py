@@ -21,8 +21,8 @@ _CODE: Final = {
     "math_trig": {12: "cos sin", 20: "acos asin atan atan2 tan"},
     "math_special": {1: "bessel_i0e bessel_i1e", 20: "erf erf_inv erfc", 30: "digamma lgamma"},
     "ops_quant": {
-        1: """stored_bias stored_cut stored_exponent stored_left stored_mantissa stored_pair stored_real stored_right
-            stored_single""",
+        1: """stored_bias stored_byte stored_cut stored_exponent stored_left stored_mantissa stored_pair stored_real
+            stored_right stored_single""",
         4: "stored_average stored_move stored_product stored_quantize stored_rescale",
         8: "stored_sum",
     },

@@ -45,6 +45,8 @@ def _real(q: NDArray, *, grid: Grid) -> NDArray:
 
 quantized = StoredStep("stored_quantize", _quantized)
 real = StoredStep("stored_real", _real)
+# Centred integers as bytes; ``zero`` is the byte that stands for 0, modulo 256.
+in_bytes = StoredStep("stored_byte", lambda q, *, zero: (q.astype(np.int32) + zero).astype(np.int8))
 
 
 @op("stored_quantize", (dtypes.float32,), exact=True)
@@ -63,6 +65,11 @@ def _emit_real(s: EmitContext) -> Value:
     return q.convert(with_element(q.type, "i32")).convert(type) * float(np.float32(grid.scale))
 
 
+@op("stored_byte", (dtypes.int16,), exact=True)
+def _emit_byte(s: EmitContext) -> Value:
+    return (s.xs[0] + s.params["zero"]).convert(with_element(s.xs[0].type, "i8"))
+
+
 def away(f: Function, x: Value, low: Value, high: Value) -> Value:
     """Floats to the nearest integers, halves away from zero, between ``low`` and ``high``, as i16.
 
@@ -79,21 +86,21 @@ def away(f: Function, x: Value, low: Value, high: Value) -> Value:
 # --- weights, biases, factors ---
 
 
-def _weight(w: NDArray, scale: NDArray, last: int) -> NDArray:
+def weight_of(w: NDArray, scale: NDArray, last: int) -> NDArray:
     with np.errstate(all="ignore"):
         ratio = w.astype(np.float32) / scale.astype(np.float32)
         return np.clip(np.nan_to_num(np.rint(ratio)), -last, last).astype(np.int32)
 
 
 def _pair(low: NDArray, high: NDArray, scale: NDArray, *, last: int) -> NDArray:
-    return (_weight(low, scale, last) & 0xFFFF) | (_weight(high, scale, last) << 16)
+    return (weight_of(low, scale, last) & 0xFFFF) | (weight_of(high, scale, last) << 16)
 
 
 pair = StoredStep("stored_pair", _pair)
-single = StoredStep("stored_single", lambda w, scale, *, last: _weight(w, scale, last) & 0xFFFF)
+single = StoredStep("stored_single", lambda w, scale, *, last: weight_of(w, scale, last) & 0xFFFF)
 
 
-def _emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
+def emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
     """``rint(w / scale)`` in the symmetric range, as i32."""
     ratio = f.intrinsic("rint", w.type, w / scale)
     kept = f.select(ratio.gt(-float(last)), ratio, -float(last))
@@ -105,13 +112,13 @@ def _emitted_weight(f: Function, w: Value, scale: Value, last: int) -> Value:
 def _emit_pair(s: EmitContext) -> Value:
     low, high, scale = s.xs
     last = s.params["last"]
-    return (_emitted_weight(s.f, low, scale, last) & 0xFFFF) | (_emitted_weight(s.f, high, scale, last) << 16)
+    return (emitted_weight(s.f, low, scale, last) & 0xFFFF) | (emitted_weight(s.f, high, scale, last) << 16)
 
 
 @op("stored_single", (dtypes.float32,), exact=True)
 def _emit_single(s: EmitContext) -> Value:
     w, scale = s.xs
-    return _emitted_weight(s.f, w, scale, s.params["last"]) & 0xFFFF
+    return emitted_weight(s.f, w, scale, s.params["last"]) & 0xFFFF
 
 
 def _bias(b: NDArray, w_scale: NDArray, x_scale: NDArray) -> NDArray:

@@ -21,9 +21,10 @@ from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
 from nxjax.lower.cpu.lazy import Lazy, LazyIndex, LazyLeaf, Map, Shaped, indexed, shaped
+from nxjax.lower.cpu.rules import conv_tiles
 from nxjax.lower.cpu.rules.conv import is_single, one, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
-from nxjax.lower.cpu.rules.conv_tail import tail, unit
+from nxjax.lower.cpu.rules.conv_tail import Tail, tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
 from nxjax.lower.cpu.view import dense_strides
 from nxjax.ops.fake_quantize import symmetric_limit
@@ -200,9 +201,29 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
             if is_single(s):
                 s, singles = pack.single(b, s, right)
                 depthwise(b, s, left, singles, t, dtypes.int32)
+            elif conv_tiles.pays(s):
+                by_tiles(b, s, left, right, t, row, last, x_grid)
             else:
                 one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
     return [values(b, LazyLeaf(y), y_grid)]
+
+
+def by_tiles(b: Builder, s: Setup, x: View, w: View, t: Tail, scale: View, last: int, grid: Grid) -> None:
+    """By the matrix unit, of bytes as they are stored; unsigned ones are moved down by 128."""
+    zero = grid.zero_point - (128 if grid.dtype == dtypes.uint8 else 0)
+
+    def to_bytes(b: Builder, source: View, target: View) -> None:
+        node: Any = ExpressionNode(_op(steps.in_bytes), (("zero", zero),), (0,), dtypes.int8)
+        outs = (Output(1, target.strides),)
+        nest = Nest(source.shape, len(source.shape), False, (Input(source.dtype, source.strides),), (node,), outs)
+        b.call(nest, [source], [target])
+
+    if scale.strides != (4,):
+        dense = ordered(scale.shape, scale.dtype, (0,))
+        copy(b, scale, dense)
+        scale = dense
+    given = conv_tiles.Weights(w, scale, last)
+    conv_tiles.tiles(b, s, given, t, dtypes.int32, "tile_ss", zero, to_bytes, x)
 
 
 def _stride(v: View, dim: int) -> int:

@@ -1,0 +1,480 @@
+"""Convolutions of bytes by the matrix unit: a tile of output pixels times a tile of output channels.
+
+Channels of the input lie side by side, and so do the pixels of a line, whose padding is there in memory. Then output
+pixels that follow each other are rows at equal distances: the *positions* of an image, line after line, of which the
+last ones of a line may be no pixels. What a tap of the window (or all taps of a line of it, where they are neighbours)
+adds to all of them is one product of matrices; the rows of another tap only begin elsewhere::
+
+    for run in runs of the window:                       # where it begins is a number among the words
+        sums[positions, channels] += x[position * step + run, :] * weights[run, :, channels]
+
+Products are exact. Where a byte other than 0 stands for nothing, ``starts`` takes back what it adds to the sum of each
+channel. An item is some tiles of one image, and some panels of its channels. Knows no program.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from nxjax.kernels.cpu import convert, matrix_unit
+from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, dense, integer, plain, pointer
+from nxjax.kernels.cpu.conv_problem import Extra
+from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
+from nxjax.kernels.cpu.isa import Isa
+from nxjax.kernels.cpu.matrix_unit import LINE, SIDE
+from nxjax.kernels.cpu.ops_quant import emitted_weight, weight_of
+from nxjax.trace import dtypes
+
+DType = np.dtype[Any]
+_DEPTH: Final = 4 * SIDE  # bytes along the depth of a step
+_INT32: Final = np.dtype("int32")
+
+
+def units_of(depth: int) -> int:
+    """Units of four bytes that a run of ``depth`` bytes takes."""
+    return -(-depth // _DEPTH) * SIDE
+
+
+def registers_of(outputs: int) -> int:
+    """Registers along a panel of channels."""
+    return min(2, -(-outputs // SIDE))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TileProblem:
+    """Sizes, and strides in bytes.
+
+    Attributes:
+        batch, groups, outputs: images, groups of channels, output channels of a group.
+        lines, line, width: of positions; of each line the first ``width`` are pixels.
+        step: from position to position.
+        runs: where each run of the window begins.
+        depth: bytes of a run.
+        x_n, x_group: from image to image and from group to group.
+        places: of each operand of the epilogue, then of each result: per image, line, pixel and group.
+    """
+
+    batch: int
+    groups: int
+    outputs: int
+    lines: int
+    line: int
+    width: int
+    step: int
+    runs: tuple[int, ...]
+    depth: int
+    x_n: int
+    x_group: int
+    places: tuple[tuple[int, int, int, int], ...]
+
+    @property
+    def positions(self) -> int:
+        """Up to the last pixel of an image."""
+        return (self.lines - 1) * self.line + self.width
+
+    def reach(self, rows: int) -> int:
+        """Bytes from the first of an image up to the last that tiles of so many rows read."""
+        last = -(-self.positions // rows) * rows - 1
+        return last * self.step + max(self.runs) + 4 * units_of(self.depth)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TileWeights(Kernel):
+    """Weights as `TileConv` reads them, and what its sums start with; operands: weights, their scales if they are
+    floats, then both results.
+
+    Attributes:
+        dtype: float32, which is divided by scales, or bytes.
+        groups, outputs: output channels lie one after the other.
+        runs: where each run of the window begins.
+        depth, strides: inputs of a run; bytes per input and per group.
+        last: the largest integer of floats.
+        zero: the byte that stands for nothing.
+    """
+
+    dtype: DType
+    groups: int
+    outputs: int
+    runs: tuple[int, ...]
+    depth: int
+    strides: tuple[int, int]
+    last: int
+    zero: int
+
+    @property
+    def key(self) -> str:
+        return f"tile_weights({self.dtype.name} {self.last} {registers_of(self.outputs)})"
+
+    @property
+    def panels(self) -> int:
+        return -(-self.outputs // (SIDE * registers_of(self.outputs)))
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the results."""
+        columns = self.panels * SIDE * registers_of(self.outputs)
+        return self.groups * columns * len(self.runs) * units_of(self.depth) * 4, self.groups * columns * 4
+
+    @property
+    def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.groups * self.panels
+
+    @property
+    def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return max(1, 2048 // max(1, len(self.runs) * self.depth))
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        return (self.panels, len(self.runs), self.depth, units_of(self.depth), self.outputs, *self.strides, self.zero,
+                *self.runs)  # fmt: skip
+
+    def touches(self) -> Touches:
+        size, (k, group) = self.dtype.itemsize, self.strides
+        shape, steps = (self.groups, self.depth, self.outputs), (group, k, size)
+        w = tuple(Box(size, shape, steps, r) for r in self.runs)
+        scales = ((Box(self.groups * self.outputs * 4),),) if self.dtype == dtypes.float32 else ()
+        return Touches((w, *scales), plain([], [Box(n) for n in self.sizes]).outs)
+
+    def cost(self) -> KernelCost:
+        n = self.groups * self.outputs * len(self.runs) * self.depth
+        return KernelCost(4.0 * n, n * self.dtype.itemsize, sum(self.sizes))
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        size, (k, group) = self.dtype.itemsize, self.strides
+        raw = np.asarray(xs[0]).reshape(-1).view(np.uint8)
+        grid = np.ix_(range(self.groups), self.runs, range(self.depth), range(self.outputs), range(size))
+        at: Any = grid[0] * group + grid[1] + grid[2] * k + grid[3] * size + grid[4]
+        w = raw[at].copy().view(self.dtype)[..., 0]
+        if self.dtype == dtypes.float32:
+            w = weight_of(w, np.asarray(xs[1]).reshape(self.groups, 1, 1, self.outputs), self.last)
+        columns = SIDE * registers_of(self.outputs)
+        units = units_of(self.depth)
+        room = np.zeros((self.groups, len(self.runs), 4 * units, self.panels * columns), np.int64)
+        room[:, :, : self.depth, : self.outputs] = w
+        starts = (room.sum((1, 2)) * -self.zero).astype(np.int32)
+        panels = room.reshape(self.groups, len(self.runs), units, 4, self.panels, columns).transpose(0, 4, 1, 2, 5, 3)
+        return [np.ascontiguousarray(panels.astype(np.uint8)), starts]
+
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
+        f, words, lo, hi, _ = self.function(module)
+        floats = self.dtype == dtypes.float32
+        w = pointer(f, words, 0)
+        scales = pointer(f, words, 1) if floats else None
+        out, starts = (pointer(f, words, 1 + floats + i) for i in range(2))
+        panels, runs, depth, units, outputs, step, group_step, zero = (
+            integer(f, words, 3 + floats + i) for i in range(8)
+        )
+        run_places = f.at(words, 11 + floats, 8)
+        registers = range(n := registers_of(self.outputs))
+        ints, line = vector("i32", SIDE), n * LINE
+        none = f.constant(ints, 0)
+        with f.loop(lo, hi) as item:
+            group, channel = item.index.udiv(panels), item.index.urem(panels) * (SIDE * n)
+            base = f.at(f.at(w, group * group_step), channel, self.dtype.itemsize)
+            # Of what is no channel nothing is read.
+            left = [f.intrinsic("smax", "i64", outputs - channel - SIDE * v, f.constant("i64", 0)) for v in registers]
+            masks = [f.lanes_below(x, SIDE) for x in left]
+            by: list[Value] = []
+            if scales is not None:
+                row = f.at(scales, group * outputs + channel, 4)
+                by = [f.load_masked(vector("float", SIDE), f.at(row, LINE * v), masks[v]) for v in registers]
+            with f.loop(0, runs, carry=[none] * n) as run:
+                source = f.at(base, f.load("i64", f.at(run_places, run.index, 8)))
+                target = f.at(out, (item.index * runs + run.index) * units, line)
+                with f.loop(0, units, carry=run.carried) as unit:
+                    sums, cells = list(unit.carried), [none] * n
+                    for j in range(4):
+                        k = unit.index * 4 + j
+                        there = f.splat(k.lt(depth), SIDE)
+                        for v in registers:
+                            at = f.at(f.at(source, k * step), v * SIDE * self.dtype.itemsize)
+                            type = convert.memory_type(self.dtype, SIDE)
+                            x = f.load_masked(type, at, masks[v] & there)
+                            if by:
+                                q = f.select(there, emitted_weight(f, x, by[v], self.last), none)
+                            else:
+                                q = x.convert(ints, signed=self.dtype in dtypes.SIGNED)
+                            sums[v] = sums[v] + q
+                            cells[v] = cells[v] | (q & 255) << 8 * j
+                    for v in registers:
+                        f.store(cells[v], f.at(f.at(target, unit.index, line), LINE * v))
+                    unit.next(*sums)
+                run.next(*unit.results)
+            minus = f.splat((-zero).convert("i32"), SIDE)
+            for v in registers:
+                f.store(run.results[v] * minus, f.at(f.at(starts, item.index, line), LINE * v))
+        f.ret()
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TileConv(Kernel):
+    """``y = epilogue(starts + sum of x * w, *extras)``; operands: x, w, starts, the extras, then the results.
+
+    Attributes:
+        problem: sizes and strides.
+        mode: how bytes are multiplied, of `matrix_unit.STEPS`.
+        rows: of a tile.
+        run, share: tiles and panels of an item.
+        dtype: of the sum that the epilogue gets.
+        epilogue, extras: from the sum and the extras to the results.
+    """
+
+    problem: TileProblem
+    mode: str
+    rows: int
+    run: int
+    share: int
+    dtype: DType
+    epilogue: Expression
+    extras: tuple[Extra, ...] = ()
+
+    @property
+    def registers(self) -> int:
+        return registers_of(self.problem.outputs)
+
+    @property
+    def columns(self) -> int:
+        """Of a panel."""
+        return self.registers * SIDE
+
+    @property
+    def tail(self) -> tuple[int, bool]:
+        """Registers of the last panel where it is not whole, and whether the last of them is not full."""
+        rest = self.problem.outputs % self.columns
+        return -(-rest // SIDE), rest % SIDE != 0
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """Panels, and items along panels and along tiles."""
+        panels, tiles = -(-self.problem.outputs // self.columns), -(-self.problem.positions // self.rows)
+        return panels, -(-panels // self.share), -(-tiles // self.run)
+
+    @property
+    def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        _, shares, chunks = self.grid
+        return self.problem.batch * self.problem.groups * shares * chunks
+
+    @property
+    def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        work = self.run * self.share * len(self.problem.runs) * units_of(self.problem.depth)
+        return max(1, 2048 // work)
+
+    @property
+    def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        return self.rows * self.registers * LINE
+
+    @property
+    def key(self) -> str:
+        extras = ",".join(e.text for e in self.extras)
+        how = f"{self.mode} {self.rows}x{self.registers} {self.tail} {self.dtype.name}"
+        return f"conv_tiles({how} {self.epilogue.key} [{extras}])"
+
+    @property
+    def title(self) -> str:
+        return f"conv tiles+{self.epilogue}"[:40]
+
+    @property
+    def integers(self) -> tuple[int, ...]:
+        p, (panels, shares, chunks) = self.problem, self.grid
+        units = units_of(p.depth)
+        return (
+            *(shares, chunks, p.groups, self.share, panels, self.run * self.rows, p.positions, p.line, p.width),
+            *(len(p.runs), units, p.step, p.outputs, p.x_n, p.x_group),
+            *itertools.chain.from_iterable(p.places), *p.runs,
+        )  # fmt: skip
+
+    def cost(self) -> KernelCost:
+        p = self.problem
+        pixels = p.batch * p.lines * p.width
+        work = pixels * p.groups * p.outputs
+        depth = len(p.runs) * p.depth
+        w = p.groups * p.outputs * depth
+        extra = sum(e.dtype.itemsize * (p.outputs if e.row else work) for e in self.extras)
+        written = work * sum(d.itemsize for d in self.epilogue.out_dtypes)
+        return KernelCost(2.0 * work * depth, p.batch * p.groups * p.reach(1) + w + extra, written)
+
+    def touches(self) -> Touches:
+        p = self.problem
+        pixels, steps = (p.batch, p.groups, p.lines, p.width), (p.x_n, p.x_group, p.line * p.step, p.step)
+        x = [Box(p.depth, pixels, steps, r) for r in p.runs]
+        x.append(Box(p.reach(self.rows), pixels[:2], steps[:2], idle=True))
+        columns = p.groups * self.grid[0] * self.columns
+        w = dense(columns * len(p.runs) * units_of(p.depth) * 4, columns * 4)
+        shape = (p.batch, p.lines, p.width, p.groups, p.outputs)
+        kinds = [(e.dtype, e.channels) for e in self.extras] + [(d, True) for d in self.epilogue.out_dtypes]
+        rest = [
+            Box(d.itemsize, shape, (*place, d.itemsize if wide else 0))
+            for (d, wide), place in zip(kinds, p.places, strict=True)
+        ]
+        n = len(self.extras)
+        found = plain([*w, *rest[:n]], rest[n:])
+        return Touches((tuple(x), *found.ins), found.outs)
+
+    def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
+        """The results [batch, lines, pixels, channels], if that is how they lie in memory."""
+        p = self.problem
+        signs: dict[str, Any] = {"s": np.int8, "u": np.uint8}
+        x, w, starts, *extras = (np.asarray(v).reshape(-1).view(np.uint8) for v in xs)
+        n, r, c, g, k = np.ix_(*map(range, (p.batch, p.lines, p.width, p.groups, p.depth)))
+        units, panels = units_of(p.depth), self.grid[0]
+        weights = w.view(signs[self.mode[-1]]).reshape(p.groups, panels, len(p.runs), units, self.columns, 4)
+        weights = weights.transpose(2, 0, 3, 5, 1, 4).reshape(len(p.runs), p.groups, 4 * units, -1)
+        weights = weights[:, :, : p.depth, : p.outputs].astype(np.int64)
+        total = starts.view(np.int32).reshape(p.groups, -1)[:, : p.outputs].astype(np.int64)
+        for begin, right in zip(p.runs, weights, strict=True):
+            at = n * p.x_n + g * p.x_group + (r * p.line + c) * p.step + begin + k
+            left = x[at].view(signs[self.mode[-2]]).astype(np.int64)
+            total = total + np.einsum("nrcgk,gko->nrcgo", left, right)
+        y = total.astype(np.int32).astype(self.dtype)
+        values: list[NDArray] = []
+        o = np.arange(p.outputs)
+        for e, v, place in zip(self.extras, extras, p.places, strict=False):
+            steps = (*place, e.dtype.itemsize if e.channels else 0)
+            at = sum(i * s for i, s in zip((n, r, c, g, o), steps, strict=True))
+            element = v[np.asarray(at)[..., None] + np.arange(e.dtype.itemsize)].copy().view(e.dtype)[..., 0]
+            values.append(np.broadcast_to(element, y.shape))
+        whole = (p.batch, p.lines, p.width, p.groups * p.outputs)
+        return [v.reshape(whole) for v in self.epilogue.meaning(y, *values)]
+
+    def emit(self, module: LlvmModule, isa: Isa) -> None:
+        f, words, lo, hi, scratch = self.function(module)
+        matrix_unit.begin(f, self.rows)
+        _Writer(self, f, isa, words, scratch).items(lo, hi)
+        matrix_unit.end(f)
+        f.ret()
+
+
+@final
+class _Writer:
+    """Writes the loops of one `TileConv`."""
+
+    def __init__(self, kernel: TileConv, f: Function, isa: Isa, words: Value, sums: Value) -> None:
+        self.k, self.f, self.isa, self.sums = kernel, f, isa, sums
+        n = len(kernel.problem.places)
+        self.x, self.w, self.starts, *self.given = (pointer(f, words, i) for i in range(3 + n))
+        numbers = itertools.count(3 + n)
+        take = lambda count: [integer(f, words, next(numbers)) for _ in range(count)]
+        self.shares, self.chunks, self.groups, self.share, self.panels = take(5)
+        self.run, self.positions, self.line, self.width, runs = take(5)
+        self.units, self.step, self.outputs, self.x_n, self.x_group = take(5)
+        self.steps = [take(4) for _ in range(n)]
+        self.runs = runs, f.at(words, next(numbers), 8)
+        self.panel = self.units * runs * (kernel.registers * LINE)
+
+    def least(self, x: Value, y: Value) -> Value:
+        return self.f.intrinsic("smin", "i64", x, y)
+
+    def items(self, lo: Value, hi: Value) -> None:
+        f, k = self.f, self.k
+        whole = self.outputs.udiv(k.columns)
+        with f.loop(lo, hi) as item:
+            share, at = item.index.urem(self.shares), item.index.udiv(self.shares)
+            chunk, at = at.urem(self.chunks), at.udiv(self.chunks)
+            self.group, n = at.urem(self.groups), at.udiv(self.groups)
+            self.image = f.at(f.at(self.x, n * self.x_n), self.group * self.x_group)
+            self.places = [
+                f.at(f.at(p, n * s[0]), self.group * s[3]) for p, s in zip(self.given, self.steps, strict=True)
+            ]
+            self.first = chunk * self.run
+            self.last = self.least(self.first + self.run, self.positions)
+            start = share * self.share
+            stop = self.least(start + self.share, self.panels)
+            with f.loop(start, self.least(stop, whole)) as panel:
+                self.tiles(panel.index, k.registers, ragged=False)
+            registers, ragged = k.tail
+            if registers:
+                with f.if_(stop.gt(whole)):
+                    self.tiles(whole, registers, ragged=ragged)
+
+    def tiles(self, panel: Value, registers: int, *, ragged: bool) -> None:
+        """All tiles of an item for one panel of channels."""
+        f, k = self.f, self.k
+        number = self.group * self.panels + panel
+        right, channel = f.at(self.w, number * self.panel), panel * k.columns
+        starts = f.at(self.starts, number, k.columns * 4)
+        # Whole registers go through the epilogue together.
+        parts = [(v, 1) for v in range(registers)] if ragged else [(0, registers)]
+        with f.loop(self.first, self.last, k.rows) as tile:
+            left = f.at(self.image, tile.index * self.step), self.step
+            matrix_unit.accumulate_runs(
+                f, k.mode, k.rows, self.runs, self.units, left, (right, k.registers * LINE), registers, self.sums
+            )
+            for first, count in parts:
+                mask = None
+                if ragged and first == registers - 1:
+                    mask = f.lanes_below(self.outputs - channel - first * SIDE, SIDE)
+                self.finish(tile.index, starts, channel, (first, count, registers * LINE), mask)
+
+    def finish(
+        self, tile: Value, starts: Value, channel: Value, part: tuple[int, int, int], mask: Value | None
+    ) -> None:
+        """Epilogue and store of ``part``: first register, how many, and bytes from row to row of sums."""
+        f, k = self.f, self.k
+        first, count, gap = part
+        lanes = count * SIDE
+        start = f.load(vector("i32", lanes), f.at(starts, first * LINE), 4)
+        wide = [e.channels for e in k.extras] + [True] * len(k.epilogue.outputs)
+        kinds = [e.dtype for e in k.extras] + list(k.epilogue.out_dtypes)
+        places = [
+            f.at(f.at(p, channel, d.itemsize), first * SIDE * d.itemsize) if w else p
+            for p, d, w in zip(self.places, kinds, wide, strict=True)
+        ]
+        same = [self.extra(e, p, lanes, mask) if e.row else None for e, p in zip(k.extras, places, strict=False)]
+        stop = self.least(tile + k.rows, self.last)
+        with f.loop(tile.udiv(self.line), (stop - 1).udiv(self.line) + 1) as row:
+            before = row.index * self.line
+            begin = f.intrinsic("smax", "i64", tile - before, f.constant("i64", 0))
+            end = self.least(stop - before, self.width)
+            lines = [f.at(p, row.index * s[1]) for p, s in zip(places, self.steps, strict=True)]
+            sums = f.at(f.at(self.sums, before - tile, gap), first * LINE)
+            with f.loop(begin, end) as pixel:
+                at = [f.at(p, pixel.index * s[2]) for p, s in zip(lines, self.steps, strict=True)]
+                total = f.load(vector("i32", lanes), f.at(sums, pixel.index, gap), 4) + start
+                values = [convert.convert(f, self.isa, total, _INT32, k.dtype)]
+                for e, known, place in zip(k.extras, same, at, strict=False):
+                    values.append(known if known is not None else self.extra(e, place, lanes, mask))
+                results = k.epilogue.emit(f, self.isa, values)
+                outs = zip(results, k.epilogue.out_dtypes, at[len(k.extras) :], strict=True)
+                for result, dtype, place in outs:
+                    raw = convert.to_memory(f, self.isa, dtype, result)
+                    if mask is None:
+                        f.store(raw, place)
+                    else:
+                        f.store_masked(raw, place, mask)
+
+    def extra(self, e: Extra, at: Value, lanes: int, mask: Value | None) -> Value:
+        f = self.f
+        if not e.channels:
+            return f.splat(convert.load(f, self.isa, e.dtype, at), lanes)
+        type = convert.memory_type(e.dtype, lanes)
+        raw = f.load(type, at) if mask is None else f.load_masked(type, at, mask)
+        return convert.from_memory(f, self.isa, e.dtype, raw)
+
+
+def height_for(positions: int) -> int:
+    """Rows of tiles for so many positions: the fewest that do nothing, then the fewest tiles."""
+    if positions <= SIDE:
+        return positions
+    return min(range(SIDE, 2 * SIDE + 1, 4), key=lambda h: (-(-positions // h) * (h + 4), -h))
+
+
+def shares_for(problem: TileProblem, rows: int, wanted: int) -> tuple[int, int]:
+    """Tiles and panels of an item: about ``wanted`` items, none tiny, whose input stays in the first cache."""
+    panels = -(-problem.outputs // (SIDE * registers_of(problem.outputs)))
+    tiles = -(-problem.positions // rows)
+    others = problem.batch * problem.groups
+    run = max(1, min(tiles, (24 << 10) // max(1, rows * problem.step)))
+    run = min(run, max(1, -(-tiles * others // wanted), 2))
+    run = -(-tiles // -(-tiles // run))
+    chunks = -(-tiles // run)
+    share = max(1, panels // max(1, -(-wanted // (chunks * others))))
+    return run, share
