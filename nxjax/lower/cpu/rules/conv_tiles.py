@@ -25,7 +25,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 _LEAST: Final = 1 << 17  # products: fewer are over before the unit has begun
-_FEATURES: Final = 12  # bytes of a run: with fewer, most of a step is zeros
+_RUN: Final = 8  # bytes of a run: with fewer, nearly all of a step is zeros
 NOTHING: Final = SpatialDim(1, 1, 1, 1, 1, 0, 0, 0, 0)
 
 
@@ -40,13 +40,18 @@ class Weights:
     last: int = 0
 
 
+def possible(s: Setup) -> bool:
+    """Whether there is a matrix unit, and the kernel can compute ``s`` by it."""
+    return isa.current().tiles and len(s.dims) <= 2 and math.prod(d.taps for d in s.dims) > 0
+
+
 def pays(s: Setup) -> bool:
-    """Whether the matrix unit exists, can compute ``s``, and takes less time than vectors."""
-    if not isa.current().tiles or len(s.dims) > 2 or not math.prod(d.taps for d in s.dims):
+    """Whether that takes less time than vectors do."""
+    if not possible(s):
         return False
-    work = s.pixels * s.groups * s.inputs * s.outputs * math.prod(d.taps for d in s.dims)
     run = s.inputs * (s.dims[-1].taps if s.dims and s.dims[-1].dilation == 1 else 1)
-    return work >= _LEAST and s.pixels >= SIDE and s.outputs >= SIDE // 2 and run >= _FEATURES
+    work = s.pixels * s.groups * s.inputs * s.outputs * math.prod(d.taps for d in s.dims)
+    return work >= _LEAST and s.pixels >= SIDE and s.outputs >= SIDE // 2 and run >= _RUN
 
 
 def tiles(
@@ -174,6 +179,8 @@ def _panels(
     runs = tuple(i * line + j * tap for i in range(high.taps) for j in range(taps[0]))
     last = w.last if w.scales is not None else 0
     kernel = TileWeights(source.dtype, s.groups, s.outputs, runs, taps[1] * s.inputs, (feature, group), last, zero)
-    outs = [ordered((n // d.itemsize,), d, (0,)) for n, d in zip(kernel.sizes, (dtypes.int8, dtypes.int32), strict=True)]
+    outs = [
+        ordered((n // d.itemsize,), d, (0,)) for n, d in zip(kernel.sizes, (dtypes.int8, dtypes.int32), strict=True)
+    ]
     b.call(kernel, [source, *(() if w.scales is None else (w.scales,))], outs)
     return outs[0], outs[1]
