@@ -14,7 +14,8 @@ its NumPy meaning, and the program's text says why.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -112,8 +113,13 @@ class Builder:
         """Whether what is made of ``v`` alone is made once, before all calls."""
         return v.ref.buffer in self.held
 
-    def write(self, x: Any, target: View) -> None:
-        """The value ``x`` into the memory that ``target`` names (of its shape): computed there, or copied."""
+    def write(self, x: Any, target: View, ready: bool = False) -> None:
+        """The value ``x`` into the memory that ``target`` names (of its shape): computed there, or copied.
+
+        ``ready``: as `Lazy.ready`.
+        """
+        if isinstance(x, Lazy):
+            x.ready = ready
         self.write_all([x], [target])
 
     def write_all(self, xs: Sequence[Any], targets: Sequence[View]) -> None:
@@ -129,6 +135,16 @@ class Builder:
                 self.call(Move(v.shape, v.strides, place.strides, v.dtype.itemsize), [v], [place])
 
     # --- values that are not computed yet ---
+
+    @contextmanager
+    def without(self, x: Any) -> Generator[None]:
+        """Inside, what ``x`` is made of is not wanted for ``x``, if only the op that is lowered still reads it."""
+        held = x.args if isinstance(x, Lazy) and x.refs == 1 and x.view is None else ()
+        for a in held:
+            a.refs -= 1
+        yield
+        for a in held:
+            a.refs += 1
 
     def lazy(self, x: Any) -> Lazy:
         """A value as part of a graph; scalars that are known become part of the code."""
@@ -190,7 +206,8 @@ class Builder:
         try:
             plan = planned(xs)
             extras = plan.extras()
-            outs = [(v, self._room(v) if v.home is None or plan.product else v.home) for v in (*xs, *extras)]
+            away = lambda v: v.home is None or (plan.product is not None and not v.ready)
+            outs = [(v, self._room(v) if away(v) else v.home) for v in (*xs, *extras)]
             found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
             write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
         except Apart as apart:

@@ -51,9 +51,12 @@ class Lazy:
         equation: the user's, for the kernel that ends with it.
         order: its dimensions from the outermost to the innermost one in the memory that it gets; None: row-major.
         home: the memory that it is to have, if somebody has some for it (a part of a concatenation).
+        ready: home is fresh memory with the dimension innermost that a product has innermost: one may write there, too.
     """
 
-    __slots__ = ("args", "dtype", "equation", "height", "home", "order", "own", "refs", "released", "shape", "view")
+    __slots__ = (
+        "args", "dtype", "equation", "height", "home", "order", "own", "ready", "refs", "released", "shape", "view"
+    )  # fmt: skip
 
     def __init__(self, shape: Shape, dtype: DType, args: tuple[Lazy, ...], own: int) -> None:
         self.shape = shape
@@ -65,6 +68,7 @@ class Lazy:
         self.equation: Equation | None = None
         self.order: tuple[int, ...] | None = None
         self.home: View | None = None
+        self.ready = False
         self.height = 1 + max((a.height for a in args), default=0)
         self.own = own
         for a in args:

@@ -20,7 +20,7 @@ from nxjax.kernels.cpu.matrix_unit import SIDE
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim
-from nxjax.lower.cpu.rules.conv_tail import Tail
+from nxjax.lower.cpu.rules.conv_tail import Tail, at
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
@@ -54,56 +54,91 @@ def pays(s: Setup) -> bool:
     return work >= _LEAST and s.pixels >= SIDE and s.outputs >= SIDE // 2 and run >= _RUN
 
 
-def tiles(
-    b: Builder,
-    s: Setup,
-    w: Weights,
-    t: Tail,
-    dtype: DType,
-    mode: str,
-    zero: int,
-    to_bytes: Callable[[Builder, View, View], None],
-    x: View,
-) -> None:
-    """Bytes of the input, weights in panels, and their products; ``zero`` is the byte that stands for nothing.
+@final
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A convolution's input in bytes: where it lies, and in which steps it is read; see `TileProblem`.
 
-    ``to_bytes`` makes bytes of elements of ``x``.
+    ``joined``: the taps of a line are one run.
     """
-    high, wide = (*[NOTHING] * (2 - len(s.dims)), *s.dims)
-    near, low = _beside(wide), _beside(high)
-    line = -(-_length(near) // near.step)
-    rows = -(-_length(low) // low.step)
-    size = s.inputs
-    strides = _strides((s.batch, s.groups, low.step, rows, line * near.step, size))
-    # All taps of a line are one run where they are neighbours.
-    joined = near.dilation == 1
-    taps = [1 if joined else near.taps, near.taps if joined else 1]
-    begins = [
-        i * low.dilation % low.step * strides[2] + i * low.dilation // low.step * strides[3] + j * near.dilation * size
-        for i in range(low.taps)
-        for j in range(taps[0])
-    ]
-    images = (s.y_n, *s.more_n)
-    groups = (s.y_group, *s.more_group)
-    operands = len(t.operands)
+
+    x: View
+    x_n: int
+    x_group: int
+    line: int
+    step: int
+    runs: tuple[int, ...]
+    joined: bool
+
+
+def tiles(b: Builder, s: Setup, image: Image, w: Weights, t: Tail, dtype: DType, mode: str, zero: int) -> None:
+    """Weights in panels, and the products; ``zero`` is the byte that stands for nothing."""
+    high, wide = _two(s)
+    depth = s.inputs * (wide.taps if image.joined else 1)
+    images, groups = (s.y_n, *s.more_n), (s.y_group, *s.more_group)
+    lines, pixels = ((d.y, *(d.more or (0,) * len(s.more_n))) for d in (high, wide))
     # The tail's operands come first, and the first result before those after it.
+    operands = len(t.operands)
     order = [*range(1, 1 + operands), 0, *range(1 + operands, len(images))]
-    dims = [(d.y, *(d.more or (0,) * (len(images) - 1))) for d in (high, wide)]
-    places = tuple((images[i], dims[0][i], dims[1][i], groups[i]) for i in order)
     problem = TileProblem(
-        s.batch, s.groups, s.outputs, high.outputs, line, wide.outputs, near.step * size, tuple(begins),
-        taps[1] * size, strides[0], strides[1], places,
+        s.batch, s.groups, s.outputs, high.outputs, image.line, wide.outputs, image.step, image.runs, depth,
+        image.x_n, image.x_group, tuple((images[i], lines[i], pixels[i], groups[i]) for i in order),
     )  # fmt: skip
+    panels, starts = _panels(b, s, w, (high, wide), image.joined, zero)
     height = height_for(problem.positions)
-    whole = s.batch * strides[0]
-    room = (s.batch * s.groups - 1) * strides[1] + problem.reach(height)
-    bytes_ = ordered((max(whole, room),), dtypes.int8, (0,))
-    _fill(b, s, (low, near), x, shifted(bytes_, 0, (whole,), (1,)), strides, zero, to_bytes)
-    panels, starts = _panels(b, s, w, (high, wide), taps, zero)
     run, share = shares_for(problem, height, knobs.CONV_ITEMS())
     extras, _, ins, outs = t.extras(s)
     kernel = TileConv(problem, mode, height, run, share, dtype, t.expression, tuple(extras))
-    b.call(kernel, [bytes_, panels, starts, *ins], outs)
+    b.call(kernel, [image.x, panels, starts, *ins], outs)
+
+
+def _two(s: Setup) -> tuple[SpatialDim, SpatialDim]:
+    high, wide = (*[NOTHING] * (2 - len(s.dims)), *s.dims)
+    return high, wide
+
+
+def slack(inputs: int) -> int:
+    """Bytes behind an image of so many features that lies without gaps, which may be read and mean nothing."""
+    return 2 * SIDE * inputs + 4 * SIDE
+
+
+def lying(s: Setup, x: View) -> Image:
+    """An input that is bytes already, with its padding, and steps of one."""
+    high, wide = _two(s)
+    step = wide.x if wide.outputs > 1 else s.inputs
+    line = high.x // step if high.outputs > 1 else wide.outputs
+    joined = wide.taps == 1 or (wide.dilation == 1 and wide.x == s.inputs)
+    return Image(at(x, s.x_offset), s.x_n, s.x_group, line, step, _runs(high, wide, joined), joined)
+
+
+def _runs(high: SpatialDim, wide: SpatialDim, joined: bool) -> tuple[int, ...]:
+    taps = range(1 if joined else wide.taps)
+    return tuple(i * high.dilation * high.x + j * wide.dilation * wide.x for i in range(high.taps) for j in taps)
+
+
+def copied(b: Builder, s: Setup, x: View, zero: int, to_bytes: Callable[[Builder, View, View], None]) -> Image:
+    """A copy of the input in bytes, which ``to_bytes`` makes of elements: [batch, groups, phases, lines, line, inputs].
+
+    The line of a phase is such that steps of the outputs are whole.
+    """
+    high, wide = _two(s)
+    near, low = _beside(wide), _beside(high)
+    line = -(-_length(near) // near.step)
+    rows = -(-_length(low) // low.step)
+    strides = _strides((s.batch, s.groups, low.step, rows, line * near.step, s.inputs))
+    joined = near.dilation == 1
+    step = near.step * s.inputs
+    runs = tuple(
+        i * low.dilation % low.step * strides[2] + i * low.dilation // low.step * strides[3] + j
+        for i in range(low.taps)
+        for j in ((0,) if joined else range(0, near.taps * near.dilation * s.inputs, near.dilation * s.inputs))
+    )
+    whole = s.batch * strides[0]
+    image = ordered((whole,), dtypes.int8, (0,), slack(step) + (low.step - 1) * strides[2])
+    if s.padded:
+        copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, (whole,), (0,)), image)
+    _fill(b, s, x, image, strides, to_bytes)
+    return Image(image, strides[0], strides[1], line, step, runs, joined)
 
 
 def _beside(d: SpatialDim) -> SpatialDim:
@@ -126,32 +161,27 @@ def _strides(sizes: tuple[int, ...]) -> tuple[int, ...]:
 def _fill(
     b: Builder,
     s: Setup,
-    dims: tuple[SpatialDim, SpatialDim],
     x: View,
     target: View,
     strides: tuple[int, ...],
-    zero: int,
     to_bytes: Callable[[Builder, View, View], None],
 ) -> None:
-    """The input in bytes: [batch, groups, phases, lines, line, inputs]."""
-    if s.padded:
-        (n,) = target.shape
-        copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, (n,), (0,)), target)
-    low, near = dims
-    # A dimension of one tap is made of the elements that it meets, which lie ``gap`` apart.
-    gaps = [d.step if d.taps == 1 else 1 for d in ((*[NOTHING] * (2 - len(s.dims)), *s.dims))]
-    first_w, count_w = _inside(near, gaps[1], 0, 1)
+    """The elements that the input has."""
+    high, wide = _two(s)
+    low, near = _beside(high), _beside(wide)
+    # A dimension of one tap is made of the elements that it meets, which lie apart.
+    gap_h, gap_w = (d.step if d.taps == 1 else 1 for d in (high, wide))
+    first_w, count_w = _inside(near, gap_w, 0, 1)
     for phase in range(low.step):
-        first_h, count_h = _inside(low, gaps[0], phase, low.step)
+        first_h, count_h = _inside(low, gap_h, phase, low.step)
         if count_h <= 0 or count_w <= 0:
             continue
-        jump = gaps[0] * low.step * low.x
-        begin = ((first_h * low.step + phase) * gaps[0] - low.low) * low.x
-        begin += (first_w * gaps[1] - near.low) * near.x
+        begin = ((first_h * low.step + phase) * gap_h - low.low) * low.x + (first_w * gap_w - near.low) * near.x
         shape = (s.batch, s.groups, count_h, count_w, s.inputs)
-        source = shifted(x, s.x_offset + begin, shape, (s.x_n, s.x_group, jump, gaps[1] * near.x, s.x_c))
+        steps = (s.x_n, s.x_group, gap_h * low.step * low.x, gap_w * near.x, s.x_c)
         put = phase * strides[2] + first_h * strides[3] + first_w * strides[4]
-        to_bytes(b, source, shifted(target, put, shape, (strides[0], strides[1], *strides[3:])))
+        source = shifted(x, s.x_offset + begin, shape, steps)
+        to_bytes(b, source, shifted(target, put, shape, (*strides[:2], *strides[3:])))
 
 
 def _inside(d: SpatialDim, gap: int, phase: int, step: int) -> tuple[int, int]:
@@ -162,13 +192,13 @@ def _inside(d: SpatialDim, gap: int, phase: int, step: int) -> tuple[int, int]:
 
 
 def _panels(
-    b: Builder, s: Setup, w: Weights, dims: tuple[SpatialDim, SpatialDim], taps: list[int], zero: int
+    b: Builder, s: Setup, w: Weights, dims: tuple[SpatialDim, SpatialDim], joined: bool, zero: int
 ) -> tuple[View, View]:
     """Weights in panels, and what sums start with."""
     view, (high, wide), size = w.view, dims, w.view.dtype.itemsize
     shape = (s.groups, high.taps, wide.taps, s.inputs, s.outputs)
     source = shifted(view, s.w_offset, shape, (s.w_group, high.w, wide.w, s.w_c, s.w_o))
-    neighbours = taps[0] > 1 or wide.taps == 1 or wide.w == s.inputs * s.w_c
+    neighbours = not joined or wide.taps == 1 or wide.w == s.inputs * s.w_c
     if (s.w_o != size and s.outputs > 1) or not neighbours:
         dense = ordered(shape, view.dtype, range(len(shape)))
         copy(b, source, dense)
@@ -176,9 +206,10 @@ def _panels(
     group, line, tap, feature, _ = source.strides
     if s.inputs == 1:
         feature = tap
-    runs = tuple(i * line + j * tap for i in range(high.taps) for j in range(taps[0]))
+    runs = tuple(i * line + j * tap for i in range(high.taps) for j in range(1 if joined else wide.taps))
+    depth = s.inputs * (wide.taps if joined else 1)
     last = w.last if w.scales is not None else 0
-    kernel = TileWeights(source.dtype, s.groups, s.outputs, runs, taps[1] * s.inputs, (feature, group), last, zero)
+    kernel = TileWeights(source.dtype, s.groups, s.outputs, runs, depth, (feature, group), last, zero)
     outs = [
         ordered((n // d.itemsize,), d, (0,)) for n, d in zip(kernel.sizes, (dtypes.int8, dtypes.int32), strict=True)
     ]

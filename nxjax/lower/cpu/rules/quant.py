@@ -8,7 +8,7 @@ the integers; anything else takes the float values, which are then made in its o
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -19,13 +19,14 @@ from nxjax.kernels.cpu.conv_blocks import Kind
 from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted
+from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.lazy import Lazy, LazyIndex, LazyLeaf, Map, Shaped, indexed, shaped
 from nxjax.lower.cpu.rules import conv_tiles
-from nxjax.lower.cpu.rules.conv import is_single, one, roomy
+from nxjax.lower.cpu.rules.conv import is_single, one, product, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
-from nxjax.lower.cpu.rules.conv_tail import Tail, tail, unit
+from nxjax.lower.cpu.rules.conv_tail import tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
+from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import dense_strides
 from nxjax.ops.fake_quantize import symmetric_limit
 from nxjax.ops.fixed.elementwise import requantize_factor
@@ -176,54 +177,91 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     if 0 in e.inputs[0].type.shape or 0 in e.inputs[1].type.shape:
         raise NoKernel("a convolution of nothing")
     channel = numbers.out_spec[1]
-    left, right, scale = b.view(integers(b, x, x_grid)), b.view(w), b.view(w_scale)
-    left = unit(b, left, numbers.lhs_spec[1])
-    if e.inputs[1].type.shape[numbers.rhs_spec[1]] % 2:
-        left = roomy(b, left, numbers.lhs_spec[1])
+    right, scale = b.view(w), b.view(w_scale)
     row = View(scale.ref, (type.shape[channel],), (_stride(scale, numbers.rhs_spec[0]),), scale.dtype)
-    rows = _rows(b, b.view(bias), row, p)
+    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count")
+    given = {k: p[k] for k in names}
+    zero = x_grid.zero_point - (128 if x_grid.dtype == dtypes.uint8 else 0)
+    q = integers(b, x, x_grid)
+    # Only sizes are known before an operand is memory.
+    outline = lambda shape: View(Ref(Buffer(0, "temp")), shape, dense_strides(shape, dtypes.int16), dtypes.int16)
+    shapes = [simplified(s) for s in setup(outline(q.shape), right, outline(type.shape), tuple(numbers), **given)]
+    if any(is_single(s) and s.inputs > 1 for s in shapes):
+        raise NoKernel("several inputs of one output")
+    if len(shapes) == 1 and _is_plain(p) and conv_tiles.pays(shapes[0]):
+        with b.without(x):
+            left = _padded_bytes(b, q, p, zero)
+        given["padding"] = ((0, 0),) * len(p["padding"])
+    else:
+        left = unit(b, b.view(q), numbers.lhs_spec[1])
+        by_pairs = any(not is_single(s) and not conv_tiles.pays(s) for s in shapes)
+        if by_pairs and e.inputs[1].type.shape[numbers.rhs_spec[1]] % 2:
+            left = roomy(b, left, numbers.lhs_spec[1])
+    last = int(symmetric_limit(p["w_dtype"]))
+    pack = _Pack(row, last)
+
+    def emit(expression: Expression, operands: Sequence[View], outputs: Sequence[View]) -> None:
+        with tail(b, expression, operands, outputs, channel) as t:
+            for s in setup(left, right, t.outputs[0], tuple(numbers), **given, more=t.more):
+                s = simplified(s)
+                if is_single(s):
+                    s, singles = pack.single(b, s, right)
+                    depthwise(b, s, left, singles, t, dtypes.int32)
+                elif left.dtype == dtypes.int8 or conv_tiles.pays(s):
+                    image = conv_tiles.lying(s, left) if left.dtype == dtypes.int8 else _copied(b, s, left, zero)
+                    weights = conv_tiles.Weights(right, _dense_row(b, row), last)
+                    conv_tiles.tiles(b, s, image, weights, t, dtypes.int32, "tile_ss", zero)
+                else:
+                    one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
+
+    sums = product(b, type.shape, dtypes.int32, channel, emit)
     # What differs from layer to layer is read, so that all of them are one piece of machine code.
     limits = b.const(np.array([y_grid.zero_point, p["lo"], p["hi"]], np.int32))
     none = (0,) * len(type.shape)
     along = tuple(4 if i == channel else 0 for i in range(len(type.shape)))
-    repeated = [shifted(r, 0, type.shape, along) for r in rows]
+    repeated = [shifted(r, 0, type.shape, along) for r in _rows(b, b.view(bias), row, p)]
     repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
-    n = 1 + len(repeated)
-    node: Any = ExpressionNode(_op(steps.rescaled), (("rounding", p["rounding"]),), tuple(range(n)), dtypes.int16)
-    expression = Expression((dtypes.int32,) * n, (node,), (n,))
-    y = channels_last(type.shape, dtypes.int16, channel, 64)
-    last = int(symmetric_limit(p["w_dtype"]))
-    pack = _Pack(row, last)
-    names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count")
-    with tail(b, expression, repeated, [y], channel) as t:
-        for s in setup(left, right, y, tuple(numbers), **{k: p[k] for k in names}, more=t.more):
-            s = simplified(s)
-            if is_single(s):
-                s, singles = pack.single(b, s, right)
-                depthwise(b, s, left, singles, t, dtypes.int32)
-            elif conv_tiles.pays(s):
-                by_tiles(b, s, left, right, t, row, last, x_grid)
-            else:
-                one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
-    return [values(b, LazyLeaf(y), y_grid)]
+    args = [sums, *(LazyLeaf(v) for v in repeated)]
+    return [values(b, step(b, steps.rescaled, args, type.shape, dtypes.int16, rounding=p["rounding"]), y_grid)]
 
 
-def by_tiles(b: Builder, s: Setup, x: View, w: View, t: Tail, scale: View, last: int, grid: Grid) -> None:
-    """By the matrix unit, of bytes as they are stored; unsigned ones are moved down by 128."""
-    zero = grid.zero_point - (128 if grid.dtype == dtypes.uint8 else 0)
+def _is_plain(p: Mapping[str, Any]) -> bool:
+    """One group, no steps, nothing cut off."""
+    steps = (*p["window_strides"], *p["lhs_dilation"], p["feature_group_count"])
+    return all(n == 1 for n in steps) and all(n >= 0 for pad in p["padding"] for n in pad)
 
+
+def _padded_bytes(b: Builder, q: Lazy, p: Mapping[str, Any], zero: int) -> View:
+    """Integers as the matrix unit reads them, computed where they are wanted, with padding around them."""
+    batch, feature, *spatial = p["dimension_numbers"].lhs_spec
+    sizes = list(q.shape)
+    for d, pad in zip(spatial, p["padding"], strict=True):
+        sizes[d] += sum(pad)
+    image = ordered(sizes, dtypes.int8, (batch, *spatial, feature), conv_tiles.slack(q.shape[feature]))
+    if tuple(sizes) != q.shape:
+        copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, image.shape, (0,) * len(sizes)), image)
+    begin = sum(pad[0] * image.strides[d] for d, pad in zip(spatial, p["padding"], strict=True))
+    target = shifted(image, begin, q.shape, image.strides)
+    b.write(step(b, steps.in_bytes, [q], q.shape, dtypes.int8, zero=zero), target, ready=True)
+    return image
+
+
+def _copied(b: Builder, s: Setup, x: View, zero: int) -> conv_tiles.Image:
     def to_bytes(b: Builder, source: View, target: View) -> None:
         node: Any = ExpressionNode(_op(steps.in_bytes), (("zero", zero),), (0,), dtypes.int8)
         outs = (Output(1, target.strides),)
         nest = Nest(source.shape, len(source.shape), False, (Input(source.dtype, source.strides),), (node,), outs)
         b.call(nest, [source], [target])
 
-    if scale.strides != (4,):
-        dense = ordered(scale.shape, scale.dtype, (0,))
-        copy(b, scale, dense)
-        scale = dense
-    given = conv_tiles.Weights(w, scale, last)
-    conv_tiles.tiles(b, s, given, t, dtypes.int32, "tile_ss", zero, to_bytes, x)
+    return conv_tiles.copied(b, s, x, zero, to_bytes)
+
+
+def _dense_row(b: Builder, row: View) -> View:
+    if row.strides == (row.dtype.itemsize,):
+        return row
+    dense = ordered(row.shape, row.dtype, (0,))
+    copy(b, row, dense)
+    return dense
 
 
 def _stride(v: View, dim: int) -> int:
@@ -288,8 +326,6 @@ class _Pack:
 
     def single(self, b: Builder, s: Setup, w: View) -> tuple[Setup, View]:
         """[pairs of taps, groups] for a depthwise convolution: both numbers of a pair in one int32."""
-        if s.inputs > 1:
-            raise NoKernel("several inputs of one output")
         shape = (*(d.taps for d in s.dims), s.groups)
         taps, size = math.prod(shape[:-1]), w.dtype.itemsize
         source = shifted(w, s.w_offset, shape, [*(d.w for d in s.dims), s.w_group])
