@@ -206,8 +206,8 @@ class Builder:
         try:
             plan = planned(xs)
             extras = plan.extras()
-            away = lambda v: v.home is None or (plan.product is not None and not v.ready)
-            outs = [(v, self._room(v) if away(v) else v.home) for v in (*xs, *extras)]
+            home = lambda v: v.home if plan.product is None or v.ready else None
+            outs = [(v, home(v) or self._room(v)) for v in (*xs, *extras)]
             found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
             write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
         except Apart as apart:

@@ -31,7 +31,7 @@ NOTHING: Final = SpatialDim(1, 1, 1, 1, 1, 0, 0, 0, 0)
 
 @final
 @dataclass(frozen=True, slots=True)
-class Weights:
+class StoredWeights:
     """What a convolution's weights are: floats that are divided by the ``scales`` of output channels, up to ``last``;
     or bytes."""
 
@@ -71,7 +71,7 @@ class Image:
     joined: bool
 
 
-def tiles(b: Builder, s: Setup, image: Image, w: Weights, t: Tail, dtype: DType, mode: str, zero: int) -> None:
+def tiles(b: Builder, s: Setup, image: Image, w: StoredWeights, t: Tail, dtype: DType, mode: str, zero: int) -> None:
     """Weights in panels, and the products; ``zero`` is the byte that stands for nothing."""
     high, wide = _two(s)
     depth = s.inputs * (wide.taps if image.joined else 1)
@@ -192,7 +192,7 @@ def _inside(d: SpatialDim, gap: int, phase: int, step: int) -> tuple[int, int]:
 
 
 def _panels(
-    b: Builder, s: Setup, w: Weights, dims: tuple[SpatialDim, SpatialDim], joined: bool, zero: int
+    b: Builder, s: Setup, w: StoredWeights, dims: tuple[SpatialDim, SpatialDim], joined: bool, zero: int
 ) -> tuple[View, View]:
     """Weights in panels, and what sums start with."""
     view, (high, wide), size = w.view, dims, w.view.dtype.itemsize

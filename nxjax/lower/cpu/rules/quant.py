@@ -209,7 +209,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
                     depthwise(b, s, left, singles, t, dtypes.int32)
                 elif left.dtype == dtypes.int8 or conv_tiles.pays(s):
                     image = conv_tiles.lying(s, left) if left.dtype == dtypes.int8 else _copied(b, s, left, zero)
-                    weights = conv_tiles.Weights(right, _dense_row(b, row), last)
+                    weights = conv_tiles.StoredWeights(right, _dense_row(b, row), last)
                     conv_tiles.tiles(b, s, image, weights, t, dtypes.int32, "tile_ss", zero)
                 else:
                     one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
@@ -237,7 +237,7 @@ def _padded_bytes(b: Builder, q: Lazy, p: Mapping[str, Any], zero: int) -> View:
     sizes = list(q.shape)
     for d, pad in zip(spatial, p["padding"], strict=True):
         sizes[d] += sum(pad)
-    image = ordered(sizes, dtypes.int8, (batch, *spatial, feature), conv_tiles.slack(q.shape[feature]))
+    image = ordered(tuple(sizes), dtypes.int8, (batch, *spatial, feature), conv_tiles.slack(q.shape[feature]))
     if tuple(sizes) != q.shape:
         copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, image.shape, (0,) * len(sizes)), image)
     begin = sum(pad[0] * image.strides[d] for d, pad in zip(spatial, p["padding"], strict=True))
