@@ -97,6 +97,11 @@ def test_vectors():
         np.testing.assert_allclose(
             np.asarray(ours.logpdf(x, mean, c)), np.asarray(theirs.logpdf(x, mean, c)), rtol=1e-4
         )
+    for shape in ((3,), (1, 3), (2, 4, 3), (0, 3)):
+        many = rng.normal(size=shape).astype(np.float32)
+        for c in (cov, np.stack([cov, cov, 2 * cov, cov])[: shape[-2] if len(shape) == 3 else 1]):
+            want = np.asarray(theirs.logpdf(many, mean, c))
+            np.testing.assert_allclose(np.asarray(ours.logpdf(many, mean, c)), want, rtol=1e-4)
     np.testing.assert_allclose(np.asarray(ours.pdf(X, 0.3, 2.0)), np.asarray(theirs.pdf(X, 0.3, 2.0)), rtol=1e-4)
     with pytest.raises(nx.errors.ShapeError):
         ours.logpdf(x, mean, cov[:2, :2])

@@ -37,11 +37,20 @@ def logpdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike, allow_singular: None =
 
     root = jnp.linalg.cholesky(cov)
     deviation = x - mean
-    lead = jnp.broadcast_shapes(deviation.shape[:-1], root.shape[:-2])
-    columns = jnp.broadcast_to(deviation, (*lead, n))[..., None]
-    y = triangular_solve(jnp.broadcast_to(root, (*lead, n, n)), columns, left_side=True, lower=True)[..., 0]
     logdet = jnp.sum(log(jnp.diagonal(root, axis1=-2, axis2=-1)), axis=-1)
-    return -0.5 * jnp.einsum("...i,...i->...", y, y) - n / 2 * math.log(2 * math.pi) - logdet
+    if root.ndim == 2:  # one system with many right-hand sides
+        y = _solved(root, jnp.moveaxis(deviation, -1, 0).reshape(n, math.prod(deviation.shape[:-1])))
+        squares = jnp.einsum("ij,ij->j", y, y).reshape(deviation.shape[:-1])
+    else:
+        lead = jnp.broadcast_shapes(deviation.shape[:-1], root.shape[:-2])
+        columns = jnp.broadcast_to(deviation, (*lead, n))[..., None]
+        y = _solved(jnp.broadcast_to(root, (*lead, n, n)), columns)[..., 0]
+        squares = jnp.einsum("...i,...i->...", y, y)
+    return -0.5 * squares - n / 2 * math.log(2 * math.pi) - logdet
+
+
+def _solved(root: Array, columns: Array) -> Array:
+    return triangular_solve(root, columns, left_side=True, lower=True)
 
 
 def pdf(x: ArrayLike, mean: ArrayLike, cov: ArrayLike) -> Array:
