@@ -113,7 +113,7 @@ class LazyLeaf(Lazy):
         self.view = view
         if len(view.shape) > 2 and 0 not in view.strides and not view.is_dense:
             # Images with their channels last stay so.
-            order = tuple(sorted(range(len(view.shape)), key=lambda d: (-view.strides[d], d)))
+            order = tuple(sorted(range(len(view.shape)), key=lambda d: (-abs(view.strides[d]), d)))
             self.order = order if order != tuple(range(len(order))) else None
 
 

@@ -20,6 +20,7 @@ from nxjax.kernels.cpu import convert, isa, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, ExpressionNode
 from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest import BLOCK, Input, Iota, Item, Nest, Output, Reduction, weight_of
+from nxjax.kernels.cpu.op_files import DEAR
 from nxjax.lower.cpu.fuse import Apart, Counted, FusionPlan, Places
 from nxjax.lower.cpu.lazy import LazyProduct, LazyReduce, Map
 from nxjax.lower.cpu.tape import ALIGN, Buffer, Ref
@@ -37,6 +38,7 @@ LONG: Final = 1 << 16  # elements of a row that it finds there
 FEW_ROWS: Final = 8  # with fewer rows than this, a reduction is better cut for threads than done in passes
 LEAST: Final = 1 << 11  # elements of a block of a reduction of dear functions
 SHORT: Final = 8  # a row of no more elements is summed column by column, if there are many
+DEAR_SUMS, SHORT_DEAR = 12, 64  # and one of no more, if so many additions are made of its sums
 
 
 @final
@@ -167,7 +169,7 @@ class _Nest:
                     score[d] += self.count(strides) * size
         # Of equals the later one: outputs are in order.
         best = max(reversed(dims), key=lambda d: score[d])
-        if best in self.reduced and self.size[best] <= SHORT and self.kept:
+        if best in self.reduced and self.size[best] <= self._short() and self.kept:
             longest = max(self.kept, key=lambda d: self.size[d])
             if self.size[longest] >= 8 * self.size[best]:
                 best = longest
@@ -175,6 +177,29 @@ class _Nest:
         group = self.reduced if self.rows else self.kept
         group.remove(best)
         group.append(best)
+
+    def _short(self) -> int:
+        """The longest row that is better done column by column.
+
+        A fold of lanes takes longer than the shortest rows. Dear functions of sums are made one by one in rows, and
+        in vectors of columns, for which longer ones have their inputs transposed.
+        """
+        stored = any(s[d] for s in self.out_strides for d in self.reduced)
+        return SHORT if stored or self._weight_of_sums() < DEAR_SUMS else SHORT_DEAR
+
+    def _weight_of_sums(self) -> int:
+        """What a row takes beside its elements: what is made of its reductions, in additions."""
+        full = [any(s[d] for d in self.reduced) for s in self.strides]
+        after = [False] * len(full)
+        found = 0
+        for i, node in enumerate(self.nodes):
+            args = node.args if isinstance(node, ExpressionNode) else ()
+            steps = self.steps.get(i, ())
+            full.append(any(full[a] for a in args) or any(steps[d] for d in self.reduced if steps))
+            after.append(isinstance(node, Reduction) or any(after[a] for a in args))
+            if isinstance(node, ExpressionNode) and after[-1] and not full[-1]:
+                found += DEAR.get(node.op.name, 1)
+        return found
 
     def collapse(self) -> None:
         """Join neighbours that are one run in every operand."""
@@ -184,9 +209,13 @@ class _Nest:
             while i >= 0:
                 a, c = group[i], group[i + 1]
                 if all(s[a] == s[c] * self.size[c] for s in everything):
-                    self.size[c] *= self.size[a]
-                    del group[i]
+                    self._join(group, i)
                 i -= 1
+
+    def _join(self, group: list[int], i: int) -> None:
+        """Dimensions ``i`` and ``i + 1`` of ``group`` are one run."""
+        a = group.pop(i)
+        self.size[group[i if i >= 0 else i + 1]] *= self.size[a]
 
     def transpose(self, b: Builder) -> None:
         """Large inputs that run along another dimension than the vectors get memory in the order of the loops."""
@@ -198,15 +227,33 @@ class _Nest:
             other = any(abs(strides[d]) == size and self.size[d] >= SHORT for d in used if d != lane)
             if abs(strides[lane]) in (0, size) or not other or self.count(strides) < knobs.NEST_TRANSPOSE():
                 continue
-            order = [d for d in used if d != lane] + [lane]
-            shape = tuple([self.size[d] for d in order])
-            fresh = dense_view(Buffer(math.prod(shape) * size, "temp"), ArrayType(shape, self.dtypes[i]))
-            source = View(self.refs[i], shape, tuple([strides[d] for d in order]), self.dtypes[i])
-            b.call(Move(shape, source.strides, fresh.strides, size), [source], [fresh])
-            new = [0] * len(strides)
-            for d, s in zip(order, fresh.strides, strict=True):
-                new[d] = s
-            self.refs[i], self.strides[i] = fresh.ref, tuple(new)
+            self._copy(b, i, [d for d in used if d != lane] + [lane])
+
+    def lengthen(self, b: Builder) -> None:
+        """Vectors along a short dimension go on along the one around it: inputs that do not are copied first."""
+        while len(self.kept) > 1 and not self.reduced and self.size[self.kept[-1]] <= SHORT:
+            around, lane = self.kept[-2:]
+            joins = lambda s, a=around, c=lane: s[a] == s[c] * self.size[c]
+            if not all(map(joins, (*self.out_strides, *self.steps.values()))):
+                return
+            if math.prod(self.size[d] for d in self.kept) < LEAST:
+                return
+            for i, strides in enumerate(self.strides):
+                if not joins(strides):
+                    self._copy(b, i, [d for d in self.kept if strides[d] or d in (around, lane)])
+            self._join(self.kept, -2)
+
+    def _copy(self, b: Builder, i: int, dims: Sequence[int]) -> None:
+        """Input ``i`` gets memory in which ``dims`` lie in this order."""
+        strides, size = self.strides[i], self.dtypes[i].itemsize
+        shape = tuple([self.size[d] for d in dims])
+        fresh = dense_view(Buffer(math.prod(shape) * size, "temp"), ArrayType(shape, self.dtypes[i]))
+        source = View(self.refs[i], shape, tuple([strides[d] for d in dims]), self.dtypes[i])
+        b.call(Move(shape, source.strides, fresh.strides, size), [source], [fresh])
+        new = [0] * len(strides)
+        for d, s in zip(dims, fresh.strides, strict=True):
+            new[d] = s
+        self.refs[i], self.strides[i] = fresh.ref, tuple(new)
 
     # --- as a kernel ---
 
@@ -262,6 +309,8 @@ def _nest(b: Builder, n: _Nest) -> None:
     _check_passes(n)
     if n.kept or n.reduced:
         n.transpose(b)
+    n.collapse()
+    n.lengthen(b)
     n.collapse()
     blocks = _blocks(n)
     if blocks:

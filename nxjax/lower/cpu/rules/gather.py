@@ -113,10 +113,15 @@ def gather(b: Builder, e: Equation, x: Any, indices: Any) -> Sequence[Any]:
         Side(size, (index, out.strides[d], array))
         for size, index, d, array in zip(at.shape[:-1], at.strides[:-1], outer, along_batch(n, v, at), strict=True)
     ]
+    # What lies around the points in the result is a loop around them, so that lines are written from end to end.
+    reach = max([s.strides[1] for s in batch if s.size > 1], default=0)
+    around = [k for k, d in enumerate(n.offset_dims) if 0 < reach < out.strides[d]]
+    batch += [Side(sizes[window[k]], (0, out.strides[n.offset_dims[k]], v.strides[window[k]])) for k in around]
+    inside = [k for k in range(len(window)) if k not in around]
     move = Move(
-        [sizes[d] for d in window],
-        [v.strides[d] for d in window],
-        [out.strides[d] for d in n.offset_dims],
+        [sizes[window[k]] for k in inside],
+        [v.strides[window[k]] for k in inside],
+        [out.strides[n.offset_dims[k]] for k in inside],
         v.dtype.itemsize,
     )
     fill: bytes | None = None
