@@ -25,6 +25,8 @@ from nxjax.kernels.cpu.base import Kernel
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.fuse import Apart, planned
 from nxjax.lower.cpu.lazy import (
+    Affine,
+    Joined,
     Lazy,
     LazyIndex,
     LazyLeaf,
@@ -45,7 +47,7 @@ from nxjax.lower.cpu.tape import Buffer, CallStep, HostStep, Ref, TapeStep
 from nxjax.lower.cpu.view import NoKernel, View, dense_strides, dense_view
 from nxjax.lower.reproducible import check_host
 from nxjax.trace.program import Equation
-from nxjax.trace.types import ArrayType
+from nxjax.trace.types import ArrayType, Shape
 
 if TYPE_CHECKING:
     from nxjax.lower.cpu.lapack import Routine
@@ -108,6 +110,10 @@ class Builder:
         kernel = Move(v.shape, v.strides, out.strides, v.dtype.itemsize)
         self.call(kernel, [v], [out])
         return out
+
+    def is_memory(self, x: Any) -> bool:
+        """Whether `view` takes no step."""
+        return not isinstance(x, Lazy) or self._resolved(x) is not None
 
     def is_held(self, v: View) -> bool:
         """Whether what is made of ``v`` alone is made once, before all calls."""
@@ -185,6 +191,12 @@ class Builder:
             if not x.size:
                 x.settled(self._room(x))
                 break
+            if isinstance(x, Joined):
+                x.settled(self._together(x))
+                break
+            if isinstance(x, LazyIndex | Shaped) and isinstance(x.args[0], Joined):
+                self.view(x.args[0])  # and a part of it is no copy
+                continue
             if isinstance(x, LazyIndex) and isinstance(x.args[0], LazyProduct) and x.args[0].order is None:
                 x.args[0].order = permutation(x)
             if isinstance(x, LazyIndex) and x.args[0].refs > 1 and permutation(x) is not None:
@@ -201,15 +213,25 @@ class Builder:
         assert x.view is not None
         return x.view
 
+    def _together(self, x: Joined) -> View:
+        """Memory with all pieces of ``x``."""
+        out = x.home or self.new(ArrayType(x.shape, x.dtype))
+        shifts = [_shift(piece.shape, x.axis, start) for start, piece in zip(x.starts, x.args, strict=True)]
+        self.write_all(x.args, [moved(out, y.shape, shift) for y, shift in zip(x.args, shifts, strict=True)])
+        return out
+
     def _kernel(self, xs: Sequence[Lazy]) -> Lazy | None:
         """Add the kernel that computes ``xs`` (of one shape); or give what must be memory before."""
         try:
-            plan = planned(xs)
-            extras = plan.extras()
-            home = lambda v: v.home if plan.product is None or v.ready else None
+            plans = planned(xs)
+            extras = [x for plan in plans for x in plan.extras()]
+            if extras and len(plans) > 1:
+                return extras[0]
+            home = lambda v: v.home if plans[0].product is None or v.ready else None
             outs = [(v, home(v) or self._room(v)) for v in (*xs, *extras)]
-            found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
-            write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
+            for plan in plans:
+                found = [*((plan.where, n) for n in plan.results), *(plan.made[v] for v in extras)]
+                write(self, plan, [target(plan, n, at, room) for (at, n), (_, room) in zip(found, outs, strict=True)])
         except Apart as apart:
             return apart.value
         for v, room in outs:
@@ -297,3 +319,8 @@ class Builder:
             )
         )
         return outs
+
+
+def _shift(shape: Shape, axis: int, start: int) -> tuple[Affine, ...]:
+    """The places of a block of ``shape`` that begins at ``start`` along ``axis``."""
+    return tuple([(start if d == axis else 0, ((d, 1),)) for d in range(len(shape))])

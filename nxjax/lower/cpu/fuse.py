@@ -2,17 +2,19 @@
 
 The space is the wanted value's own, with the reduced dimensions of a reduction that the value is made of behind it (a
 mean), or with those of its dimensions as reduced ones along which a reduction below it is repeated (softmax). Every
-value met on the way is looked at from the space: a `Lazy` at an affine index. Two things interrupt the walk:
+value met on the way is looked at from the space: a `Lazy` at an affine index. Three things interrupt the walk:
 
     Refine    a reshape needs a dimension of the space in two factors; the walk starts again with those
     Apart     a value must be memory first: another reduction, a dear value that would be made over and over,
               a product of which only a part is read; it gets a kernel of its own, and the walk starts again
+    Split     one part of the space sees one piece of a concatenation, and the rest others; each part has a plan
 
-The walk ends in a `FusionPlan`; `nests` makes a kernel of it.
+The walk ends in a `FusionPlan`, or one for each part; `nests` makes a kernel of each.
 """
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +26,7 @@ from nxjax.lower.cpu.lazy import (
     FIXED,
     Affine,
     Count,
+    Joined,
     Lazy,
     LazyIndex,
     LazyProduct,
@@ -32,6 +35,7 @@ from nxjax.lower.cpu.lazy import (
     Scalar,
     Shaped,
     groups,
+    pending,
 )
 from nxjax.lower.cpu.tape import Ref
 from nxjax.lower.cpu.view import View
@@ -41,6 +45,7 @@ Places = tuple[Affine, ...]
 
 FEW: Final = 4  # repeated less often than this, a value that is not very dear is made again rather than stored
 SMALL: Final = 8  # so many times smaller values are stored wherever they are needed again
+PARTS: Final = 9  # of a space, at most: a shift along two dimensions has as many
 
 
 class Refine(Exception):
@@ -56,6 +61,15 @@ class Apart(Exception):
     """``value`` must be memory before the kernel that was being planned."""
 
     def __init__(self, value: Lazy) -> None:
+        self.value = value
+
+
+class Split(Exception):
+    """From index ``at`` of dimension ``dim`` on, the space sees another piece of ``value``."""
+
+    def __init__(self, dim: int, at: int, value: Joined) -> None:
+        self.dim = dim
+        self.at = at
         self.value = value
 
 
@@ -124,6 +138,8 @@ class FusionPlan:
             found = self.visit(x.args[0], tuple([composed(p, at) for p in x.places]))
         elif isinstance(x, Shaped):
             found = self.visit(x.args[0], self._reshaped(x, at))
+        elif isinstance(x, Joined):
+            found = self._joined(x, at)
         elif isinstance(x, Scalar):
             return self._node(Constant(x.data, x.dtype), ())
         elif isinstance(x, Count):
@@ -233,6 +249,20 @@ class FusionPlan:
         full = tuple([along[i] if i in along else next(rest) for i in range(len(arg.shape))])
         ref = self.visit(arg, full)
         return self._node(x, (ref,))
+
+    def _joined(self, x: Joined, at: Places) -> int:
+        """The piece of a concatenation that all of the space sees."""
+        offset, steps = at[x.axis]
+        ends = [(self.sizes[d] - 1) * k for d, k in steps]
+        first, last = (offset + sum(pick(e, 0) for e in ends) for pick in (min, max))
+        i = bisect.bisect_right(x.starts, first) - 1
+        behind = x.starts[i] + x.args[i].shape[x.axis]
+        if last < behind:
+            place = (offset - x.starts[i], steps)
+            return self.visit(x.args[i], (*at[: x.axis], place, *at[x.axis + 1 :]))
+        if len(steps) == 1 and steps[0][1] == 1:
+            raise Split(steps[0][0], behind - offset, x)
+        raise Apart(x)
 
     def _product(self, x: LazyProduct, at: Places) -> int:
         """An element of a product that is still to be made; the kernel is then the product's own."""
@@ -387,8 +417,8 @@ def refined(sizes: Sequence[int], where: Places, dim: int, inner: int) -> tuple[
     return new, tuple([moved(p) for p in where])
 
 
-def planned(targets: Sequence[Lazy]) -> FusionPlan:
-    """The plan for values of one shape.
+def planned(targets: Sequence[Lazy]) -> list[FusionPlan]:
+    """The plans for values of one shape: one for each part of it.
 
     Raises:
         Apart: something must be memory first.
@@ -396,12 +426,31 @@ def planned(targets: Sequence[Lazy]) -> FusionPlan:
     sizes: Sequence[int] = targets[0].shape
     where: Places = tuple([FIXED if n == 1 else (0, ((d, 1),)) for d, n in enumerate(sizes)])
     reduced_sizes: Sequence[int] | None = None
+    found: list[FusionPlan] = []
+    rest: list[tuple[Sequence[int], Places]] = []
     while True:
         try:
-            return FusionPlan(targets, sizes, where, reduced_sizes)
+            found.append(FusionPlan(targets, sizes, where, reduced_sizes))
+            if not rest:
+                return found
+            sizes, where = rest.pop()
         except Refine as cut:
             own = len(sizes)
             if cut.dim < own:
                 sizes, where = refined(sizes, where, cut.dim, cut.inner)
             else:
                 reduced_sizes, _ = refined(cut.sizes[own:], (), cut.dim - own, cut.inner)
+        except Split as cut:
+            # What sums or multiplies is not cut: it may be dear to begin, and dearer to do twice.
+            plain = all(isinstance(y, Map) for x in targets for y in pending(x) if y.own)
+            if not plain or len(found) + len(rest) + 2 > PARTS:
+                raise Apart(cut.value) from None
+            after = [*sizes]
+            after[cut.dim] -= cut.at
+            rest.append((after, tuple([_begun(p, cut.dim, cut.at) for p in where])))
+            sizes = [*sizes[: cut.dim], cut.at, *sizes[cut.dim + 1 :]]
+
+
+def _begun(place: Affine, dim: int, at: int) -> Affine:
+    """``place`` for a space that begins ``at`` steps further along ``dim``."""
+    return place[0] + sum(k * at for d, k in place[1] if d == dim), place[1]

@@ -10,6 +10,7 @@ values. What is needed once more after a kernel has made it, and is not cheap, t
     Map       an op on elements of operands of one shape
     Index     elements of another value, chosen by affine functions of the place (broadcast, transpose, slice, reverse)
     Shaped    the same elements in row-major order in another shape
+    Joined    values side by side along one dimension (a concatenation)
     Reduce    elements along axes, combined
     Product   what a kernel of its own computes (a matrix product, a convolution), and can apply an expression to
 """
@@ -170,6 +171,19 @@ class Shaped(Lazy):
 
     def __init__(self, arg: Lazy, shape: Shape) -> None:
         super().__init__(shape, arg.dtype, (arg,), 0)
+
+
+@final
+class Joined(Lazy):
+    """``args`` one after the other along ``axis``; where each begins is in ``starts``."""
+
+    __slots__ = ("axis", "starts")
+
+    def __init__(self, args: tuple[Lazy, ...], shape: Shape, axis: int) -> None:
+        super().__init__(shape, args[0].dtype, args, 0)
+        self.axis = axis
+        ends = [*itertools.accumulate(a.shape[axis] for a in args)]
+        self.starts = (0, *ends[:-1])
 
 
 @final

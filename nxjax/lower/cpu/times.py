@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Final
 
+from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import Kernel
 
 # What one thread does in a nanosecond, about, and what a step of a tape takes beside its kernel.
 _FLOPS_PER_NS: Final = 16.0
 BYTES_PER_NS: Final = 16.0
 STEP_NS: Final = 10
-# A kernel of so many grains (a few microseconds each) is worth the helpers' time: to have them costs less than one
-# microsecond while they wait awake, and the machine knows when to wake those that sleep.
-_GRAINS: Final = 2
+# A kernel of as many grains as a vector has times so many bits is worth the helpers' time. A grain takes a few microseconds with 256
+# bits, and half of that with 512. To have helpers that are awake costs less than one, but what they write is in their
+# caches, from where the next kernel has to fetch it line by line.
+_GRAIN_BITS: Final = 128
 _FEW: Final = 8
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
 CHUNKS: Final = 512
@@ -26,7 +28,8 @@ def time_of(kernel: Kernel) -> float:
 
 def is_parallel(kernel: Kernel) -> bool:
     """Whether helpers take part in a kernel."""
-    return kernel.items >= _GRAINS * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
+    grains = max(isa.current().bits // _GRAIN_BITS, 2)
+    return kernel.items >= grains * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
 
 
 def chunk_of(kernel: Kernel) -> int:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from nxjax.kernels.cpu import convert
 from nxjax.lower.cpu.builder import Builder, View, rule
+from nxjax.lower.cpu.lazy import Joined, Lazy, Map, pending
+from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.lower.cpu.rules.slicing import move, part
 from nxjax.trace.program import Equation
+from nxjax.trace.types import ArrayType
 
+MANY = 4096  # elements of a concatenation from which on its pieces are read where they lie
+PIECES = 4  # if there are no more
+CHEAP = 4  # additions that an element of a piece may take, which every reader makes again
 FEW = 4096  # bytes below which a result is filled at once, not border by border
 
 
@@ -18,11 +25,27 @@ def _along(axis: int, at: int, ndim: int) -> list[int]:
     return [at if d == axis else 0 for d in range(ndim)]
 
 
+def _is_fused(b: Builder, xs: Sequence[Any], axis: int, type: ArrayType) -> bool:
+    """Whether elementwise ops read the pieces where they lie: few, long ones, which are memory or cheap to make."""
+    if not 1 < len(xs) <= PIECES or type.size < MANY or not convert.known(type.dtype):
+        return False
+    if axis == len(type.shape) - 1 and 2 * max(x.shape[axis] for x in xs) < type.shape[axis]:
+        return False
+    return all(b.is_memory(x) or _is_cheap(pending(x)) for x in xs)
+
+
+def _is_cheap(found: Collection[Lazy]) -> bool:
+    return all(isinstance(y, Map) for y in found) and sum(y.own for y in found) <= CHEAP
+
+
 @rule("concatenate")
 def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     if len(xs) == 1:
         return (xs[0],)
     axis: int = e.params["dimension"]
+    pieces = [x for x in xs if x.shape[axis]]
+    if _is_fused(b, pieces, axis, e.outputs[0].type):
+        return (lowered(b, Joined(tuple([b.lazy(x) for x in pieces]), e.outputs[0].type.shape, axis)),)
     out = b.new(e.outputs[0].type)
     ends = itertools.accumulate(x.shape[axis] for x in xs)
     places = [_along(axis, end - x.shape[axis], len(out.shape)) for x, end in zip(xs, ends, strict=True)]

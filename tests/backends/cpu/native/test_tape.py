@@ -137,7 +137,7 @@ def test_chunks_depend_on_items_and_grain_only():
     # Few pieces are an even number of one size.
     assert [chunk_of(Affine(4096 * n)) for n in (1, 2, 3, 4, 5, 9)] == [4096, 4096, 3072, 4096, 3414, 4096]
     assert not is_parallel(Affine(2 * 4096 - 1))
-    assert is_parallel(Affine(3 * 4096))
+    assert is_parallel(Affine(4 * 4096))
     with config.using(num_threads=9):
         assert chunk_of(Affine(10**9)) == chunk_of(Affine(10**9))
 
