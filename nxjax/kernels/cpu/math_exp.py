@@ -84,6 +84,15 @@ def _clipped(f: Function, x: Value, least: float, most: float) -> Value:
     return f.select(x.lt(least), least, x)
 
 
+def _bounded(f: Function, x: Value, least: float, most: float) -> tuple[Value, Value]:
+    """Where ``x`` is below ``least``, and ``x`` with 0 there and no more than ``most``; NaN stays.
+
+    A result that is rounded to 0 takes many processors as long as a hundred others, and masks are full of them.
+    """
+    below = x.lt(least)
+    return below, f.select(below, 0.0, f.select(x.gt(most), most, x))
+
+
 def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
     """n and r of x = n ln 2 + r."""
     c = constants(x)
@@ -94,9 +103,9 @@ def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
 @formula("exp")
 def exp(f: Function, isa: Isa, x: Value) -> Value:
     c = constants(x)
-    x = _clipped(f, x, c.least, c.most)
+    zero, x = _bounded(f, x, c.least, c.most)
     n, r = _reduced(f, isa, x)
-    return scaled(f, isa, f.fma(r * r, polynomial(f, c.q, r), r) + 1.0, n)
+    return f.select(zero, 0.0, scaled(f, isa, f.fma(r * r, polynomial(f, c.q, r), r) + 1.0, n))
 
 
 def exp_times(f: Function, isa: Isa, x: Value, tail: Value, factor: Value) -> Value:
@@ -131,7 +140,7 @@ def corrected_quotient(f: Function, top: tuple[Value, Value], bottom: tuple[Valu
 def exp2(f: Function, isa: Isa, x: Value) -> Value:
     """2^(n + r) = 2^n e^(r ln 2), the product in two parts."""
     c = constants(x)
-    x = _clipped(f, x, *((-151.0, 129.0) if is_single(x) else (-1076.0, 1025.0)))
+    zero, x = _bounded(f, x, *((-151.0, 129.0) if is_single(x) else (-1076.0, 1025.0)))
     n = nearest(f, isa, x)
     r = x - n
     if is_single(x):
@@ -142,7 +151,7 @@ def exp2(f: Function, isa: Isa, x: Value) -> Value:
     else:
         t = r * LN2
         tail = f.fma(r, LN2_TAIL, product_error(f, isa, r, f.constant(x.type, LN2), t))
-    return scaled(f, isa, t + f.fma(t * t, polynomial(f, c.q, t), tail) + 1.0, n)
+    return f.select(zero, 0.0, scaled(f, isa, t + f.fma(t * t, polynomial(f, c.q, t), tail) + 1.0, n))
 
 
 @formula("expm1")
@@ -214,10 +223,10 @@ def _logistic_anywhere(f: Function, isa: Isa, x: Value) -> Value:
     # In the denominator e^-|x| counts no more from 2^-60 on; as a numerator it may be subnormal, and is scaled last.
     shift = power_of_two(f, to_integer_word(f, f.select(n.lt(-60.0), -60.0, n)))
     bottom, lost = fast_two_sum(one, high * shift)
-    below = x.lt(0.0)
+    below, zero = x.lt(0.0), x.lt(c.least)
     top = f.select(below, high, one), f.select(below, low, 0.0)
     y = corrected_quotient(f, top, (bottom, f.fma(low, shift, lost)), one / bottom)
-    return scaled(f, isa, y, f.select(below, n, 0.0))
+    return f.select(zero, 0.0, scaled(f, isa, y, f.select(below & ~zero, n, 0.0)))
 
 
 @formula("sinh", wide=True)

@@ -15,7 +15,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from nxjax.kernels.cpu import convert, gemv, isa, knobs
+from nxjax.kernels.cpu import convert, gemv, isa, knobs, tiny
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.gemm import BatchAxis
@@ -57,6 +57,10 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
         return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
     left = b.view(x)
+    if (kernel := _tiny(b, left, y, numbers, out)) is not None:
+        products = b.new(out)
+        b.call(kernel, [left, b.view(y)], [products])
+        return [products]
     if _by_elements(e.inputs[0].type, e.inputs[1].type, numbers, out):
         return [_elements(b, left, b.view(y), numbers, out)]
     right = known(y) or _narrow(b, y, numbers, left) or b.view(y)
@@ -67,6 +71,30 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     y = LazyProduct(out.shape, out.dtype, emit)
     y.equation = e
     return [y]
+
+
+def _tiny(b: Builder, left: View, y: Any, numbers: DotDimensionNumbers, out: ArrayType) -> tiny.TinyProducts | None:
+    """The kernel of many matrices that vectors hold, if these are such."""
+    (xc, _), (xb, _) = numbers
+    batch = math.prod(left.shape[i] for i in xb)
+    if len(xc) > 1 or batch < LEAST or not 2 <= out.size // batch <= tiny.LANES or isa.current().reproducible:
+        return None
+    right = b.view(y)
+    if left.dtype not in tiny.DTYPES or not left.dtype == right.dtype == out.dtype:
+        return None
+    s = space(left, right, numbers, [])
+    if max(map(len, (s.batch, s.rows, s.columns))) > 1 or not s.batch:
+        return None
+    one = ContractionDim(1, 0, 0, ())
+    (side,), (m,), (n,) = s.batch, s.rows or [one], s.columns or [one]
+    by = (side.left, m.left, s.depth.left), (side.right, s.depth.right, n.right)
+    size = left.dtype.itemsize
+    deep = s.depth.size > NEAR and 1 in (m.size, n.size)
+    if deep or any(k % size for strides in by for k in strides):
+        return None
+    first, second = ((a // size, c // size, d // size) for a, c, d in by)
+    kernel = tiny.TinyProducts(left.dtype, batch, m.size, s.depth.size, n.size, first, second)
+    return kernel if kernel.group else None
 
 
 def _by_elements(x: ArrayType, y: ArrayType, numbers: DotDimensionNumbers, out: ArrayType) -> bool:
