@@ -7,7 +7,7 @@ value met on the way is looked at from the space: a `Lazy` at an affine index. T
     Refine    a reshape needs a dimension of the space in two factors; the walk starts again with those
     Apart     a value must be memory first: another reduction, a dear value that would be made over and over,
               a product of which only a part is read; it gets a kernel of its own, and the walk starts again
-    Split     one part of the space sees one piece of a concatenation, and the rest others; each part has a plan
+    Parted    one part of the space sees one piece of a concatenation, and the rest others; each part has a plan
 
 The walk ends in a `FusionPlan`, or one for each part; `nests` makes a kernel of each.
 """
@@ -64,7 +64,7 @@ class Apart(Exception):
         self.value = value
 
 
-class Split(Exception):
+class Parted(Exception):
     """From index ``at`` of dimension ``dim`` on, the space sees another piece of ``value``."""
 
     def __init__(self, dim: int, at: int, value: Joined) -> None:
@@ -261,7 +261,7 @@ class FusionPlan:
             place = (offset - x.starts[i], steps)
             return self.visit(x.args[i], (*at[: x.axis], place, *at[x.axis + 1 :]))
         if len(steps) == 1 and steps[0][1] == 1:
-            raise Split(steps[0][0], behind - offset, x)
+            raise Parted(steps[0][0], behind - offset, x)
         raise Apart(x)
 
     def _product(self, x: LazyProduct, at: Places) -> int:
@@ -440,7 +440,7 @@ def planned(targets: Sequence[Lazy]) -> list[FusionPlan]:
                 sizes, where = refined(sizes, where, cut.dim, cut.inner)
             else:
                 reduced_sizes, _ = refined(cut.sizes[own:], (), cut.dim - own, cut.inner)
-        except Split as cut:
+        except Parted as cut:
             # What sums or multiplies is not cut: it may be dear to begin, and dearer to do twice.
             plain = all(isinstance(y, Map) for x in targets for y in pending(x) if y.own)
             if not plain or len(found) + len(rest) + 2 > PARTS:

@@ -38,7 +38,9 @@ LONG: Final = 1 << 16  # elements of a row that it finds there
 FEW_ROWS: Final = 8  # with fewer rows than this, a reduction is better cut for threads than done in passes
 LEAST: Final = 1 << 11  # elements of a block of a reduction of dear functions
 SHORT: Final = 8  # a row of no more elements is summed column by column, if there are many
-DEAR_SUMS, SHORT_DEAR = 12, 64  # and one of no more, if so many additions are made of its sums
+SHORT_DEAR: Final = 64  # and one of no more, if its sums are dear: what is made of them takes so many additions,
+DEAR_SUMS: Final = 12
+DEAR_PASSES: Final = 24  # or they wait for one another, and all takes so many for each element
 
 
 @final
@@ -181,25 +183,30 @@ class _Nest:
     def _short(self) -> int:
         """The longest row that is better done column by column.
 
-        A fold of lanes takes longer than the shortest rows. Dear functions of sums are made one by one in rows, and
-        in vectors of columns, for which longer ones have their inputs transposed.
+        A fold of lanes takes longer than the shortest rows. What waits for several folds, and dear functions of sums,
+        are made row by row, but in vectors of columns; for these longer rows have their inputs transposed.
         """
-        stored = any(s[d] for s in self.out_strides for d in self.reduced)
-        return SHORT if stored or self._weight_of_sums() < DEAR_SUMS else SHORT_DEAR
+        if any(s[d] for s in self.out_strides for d in self.reduced):
+            return SHORT
+        folds, weight = self._sums()
+        return SHORT_DEAR if weight >= DEAR_SUMS or (folds > 1 and weight_of(self.nodes) >= DEAR_PASSES) else SHORT
 
-    def _weight_of_sums(self) -> int:
-        """What a row takes beside its elements: what is made of its reductions, in additions."""
+    def _sums(self) -> tuple[int, int]:
+        """How many reductions wait for one another, and what is made of them for each row, in additions."""
         full = [any(s[d] for d in self.reduced) for s in self.strides]
-        after = [False] * len(full)
-        found = 0
+        after = [0] * len(full)
+        weight = 0
         for i, node in enumerate(self.nodes):
-            args = node.args if isinstance(node, ExpressionNode) else ()
+            args = (node.arg,) if isinstance(node, Reduction) else getattr(node, "args", ())
             steps = self.steps.get(i, ())
-            full.append(any(full[a] for a in args) or any(steps[d] for d in self.reduced if steps))
-            after.append(isinstance(node, Reduction) or any(after[a] for a in args))
+            full.append(
+                not isinstance(node, Reduction)
+                and any([*(full[a] for a in args), *(steps[d] for d in self.reduced if steps)])
+            )
+            after.append(max((after[a] for a in args), default=0) + isinstance(node, Reduction))
             if isinstance(node, ExpressionNode) and after[-1] and not full[-1]:
-                found += DEAR.get(node.op.name, 1)
-        return found
+                weight += DEAR.get(node.op.name, 1)
+        return max(after, default=0), weight
 
     def collapse(self) -> None:
         """Join neighbours that are one run in every operand."""
@@ -238,10 +245,25 @@ class _Nest:
                 return
             if math.prod(self.size[d] for d in self.kept) < LEAST:
                 return
-            for i, strides in enumerate(self.strides):
-                if not joins(strides):
-                    self._copy(b, i, [d for d in self.kept if strides[d] or d in (around, lane)])
+            others = [i for i, s in enumerate(self.strides) if not joins(s)]
+            if any(not self.strides[i][around] for i in others):
+                # What is the same all along is repeated for a few vectors.
+                few = max(k for k in range(1, BLOCK // self.size[lane] + 1) if self.size[around] % k == 0)
+                if 1 < few < self.size[around]:
+                    self._cut(around, few)
+                    continue
+            for i in others:
+                self._copy(b, i, [d for d in self.kept if self.strides[i][d] or d in (around, lane)])
             self._join(self.kept, -2)
+
+    def _cut(self, d: int, inner: int) -> None:
+        """Dimension ``d`` in two, of which the inner one has ``inner`` elements."""
+        new = len(self.size)
+        self.size |= {d: self.size[d] // inner, new: inner}
+        self.kept.insert(self.kept.index(d) + 1, new)
+        cut = lambda s: (*s[:d], s[d] * inner, *s[d + 1 :], s[d])
+        self.strides, self.out_strides = [*map(cut, self.strides)], [*map(cut, self.out_strides)]
+        self.steps = {i: cut(s) for i, s in self.steps.items()}
 
     def _copy(self, b: Builder, i: int, dims: Sequence[int]) -> None:
         """Input ``i`` gets memory in which ``dims`` lie in this order."""

@@ -11,9 +11,9 @@ from nxjax.kernels.cpu.base import Kernel
 _FLOPS_PER_NS: Final = 16.0
 BYTES_PER_NS: Final = 16.0
 STEP_NS: Final = 10
-# A kernel of as many grains as a vector has times so many bits is worth the helpers' time. A grain takes a few microseconds with 256
-# bits, and half of that with 512. To have helpers that are awake costs less than one, but what they write is in their
-# caches, from where the next kernel has to fetch it line by line.
+# A kernel of as many grains as a vector has times so many bits is worth the helpers' time. A grain takes a few
+# microseconds with 256 bits, and half of that with 512. To have helpers that are awake costs less than one, but what
+# they write is in their caches, from where the next kernel has to fetch it line by line.
 _GRAIN_BITS: Final = 128
 _FEW: Final = 8
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.

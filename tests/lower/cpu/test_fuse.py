@@ -52,6 +52,42 @@ def test_one_kernel(f, xs):
     assert len(list(tape(f, *xs).calls())) == 1, tape(f, *xs)
 
 
+def test_pieces_of_a_concatenation_are_read_where_they_lie():
+    x = np.random.default_rng(0).normal(size=(60, 70)).astype(np.float32)
+    shifts = [(1, 0), (-1, 0), (3, 1), (-2, 1)]
+
+    def f(np, x):
+        return sum([np.roll(x, n, d) for n, d in shifts[:2]], -2 * x) * sum([np.roll(x, n, d) for n, d in shifts[2:3]])
+
+    assert not [name for name in names(lambda x: f(jnp, x), x) if "move" in name]
+    np.testing.assert_array_equal(nx.jit(lambda x: f(jnp, x))(x), f(np, x))
+    looped = nx.jit(lambda x: nx.lax.fori_loop(0, 3, lambda i, x: f(jnp, x) / 8, x))(x)
+    want = x
+    for _ in range(3):
+        want = f(np, want) / 8
+    np.testing.assert_array_equal(looped, want)
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda np, x: (np.concatenate([x, x + 1]) * 2, np.concatenate([x, x + 1])[3:70]),
+        lambda np, x: np.concatenate([x[:, 5:], -x[:, :5]], 1).sum(1),
+        lambda np, x: np.tanh(np.concatenate([x, x[::-1]], 0).T),
+        lambda np, x: np.concatenate([x, x, x], 0).reshape(90, -1) * 2,
+        lambda np, x: sum([np.roll(x, i, i % 2) * i for i in range(9)]),
+        lambda np, x: np.concatenate([x, x], 1) @ np.concatenate([x, x], 1).T,
+        lambda np, x: np.concatenate([x, np.concatenate([x * 2, x])])[::-1] + 1,
+        lambda np, x: np.concatenate([x, 0 * x])[10:110] - np.concatenate([0 * x, x])[:100],
+    ],
+)
+def test_concatenations_are_right(f):
+    x = np.random.default_rng(0).normal(size=(60, 70)).astype(np.float32)
+    got, want = nx.jit(lambda x: f(jnp, x))(x), f(np, x)
+    for a, b in zip(nx.tree.leaves(got), nx.tree.leaves(want), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
 def test_an_optimizers_update_is_one_kernel_per_array():
     def adam(p, g, m, v):
         m = 0.9 * m + 0.1 * g

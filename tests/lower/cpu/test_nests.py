@@ -41,6 +41,39 @@ def test_short_rows_are_summed_across():
     assert not nest.rows
 
 
+def test_rows_whose_sums_are_dear_are_summed_across():
+    move, nest = kernels(lambda x: nx.nn.logsumexp(x, -1), (1000, 16))
+    assert isinstance(move, Move)
+    assert not nest.rows
+    (nest,) = kernels(lambda x: nx.nn.softmax(x), (1000, 16))
+    assert nest.rows
+    x = np.random.default_rng(0).normal(size=(1000, 16)).astype(np.float32)
+    found = nx.jit(lambda x: nx.nn.logsumexp(x, -1))(x)
+    np.testing.assert_allclose(found, np.log(np.exp(x).sum(-1)), rtol=1e-5)
+
+
+def test_vectors_go_on_behind_short_rows():
+    move, nest = kernels(lambda x, y: x * y[:, None], (1000, 3), (1000,))
+    assert isinstance(move, Move)
+    assert nest.sizes == (3000,)
+    move, nest = kernels(lambda x, y: x - y, (1000, 3), (3,))
+    assert move.nbytes < 4 * 1000
+    assert nest.sizes[-1] > 64
+    (nest,) = kernels(lambda x, y: x - y, (50, 3), (3,))  # not worth a copy
+    assert nest.sizes == (50, 3)
+
+
+@pytest.mark.parametrize("shape", [(4, 30, 40, 3), (1009, 2), (600, 2, 2), (64, 5, 7, 1)])
+def test_short_rows_are_right(shape):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=shape).astype(np.float32)
+    for i in range(len(shape)):
+        y = rng.normal(size=[n if d == i else 1 for d, n in enumerate(shape)]).astype(np.float32)
+        np.testing.assert_array_equal(nx.jit(lambda x, y: x * y + 1)(x, y), x * y + 1)
+        flipped = np.flip(x, i)
+        np.testing.assert_array_equal(nx.jit(lambda x, y, i=i: jnp.flip(x, i) - y)(x, y), flipped - y)
+
+
 def test_large_reductions_are_cut():
     first, second = kernels(lambda x: x.sum(), (1000, 1000))
     assert first.items > 8
