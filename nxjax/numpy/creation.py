@@ -17,7 +17,18 @@ from nxjax.numpy.shapes import broadcast_to
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import ArrayLike, DeviceLike, DTypeLike, ShardingLike
-from nxjax.trace.array import as_numpy, as_value, check_items, copied, from_numpy, place_of, readonly, scalar, wrap
+from nxjax.trace.array import (
+    as_numpy,
+    as_value,
+    check_items,
+    copied,
+    fresh_data,
+    from_numpy,
+    place_of,
+    readonly,
+    scalar,
+    wrap,
+)
 from nxjax.trace.core import EVAL, Array, current_trace
 from nxjax.trace.dtypes import DType
 from nxjax.trace.lazy import lazy
@@ -110,7 +121,7 @@ def from_data(x: Any, wanted: DType | None) -> Array:
     if wanted is not None and data.dtype != wanted and data.dtype in dtypes.NUMERIC:
         return wrap(_numpy_as(data, wanted))
     if wanted is not None and data.dtype == wanted:
-        return wrap(data.copy())
+        return wrap(fresh_data(data, data.dtype))
     return from_numpy(data, "array")
 
 

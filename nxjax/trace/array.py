@@ -144,6 +144,8 @@ def wrap(data: Any, weak: bool = False) -> DeviceArray:
     return DeviceArray(array, ArrayType(array.shape, array.dtype, weak))
 
 
+_LINE: Final = 64  # bytes
+_MUCH: Final = 1024  # bytes from which on it matters where they begin
 # Classes of objects with memory that is never written to; executors add those of their results.
 UNCHANGING: Final[set[type]] = {bytes}
 
@@ -156,7 +158,17 @@ def readonly(data: NDArray) -> NDArray:
     A read-only view is no guarantee: its base may be writable, its owner may make it writable again, and a mapped file
     changes when another process writes to it.
     """
-    return data if unchanging(data) and data.flags.aligned else np.array(data, order="C")
+    return data if unchanging(data) and data.flags.aligned else fresh_data(data, data.dtype)
+
+
+def fresh_data(data: NDArray, dtype: np.dtype[Any]) -> NDArray:
+    """A row-major copy as ``dtype``; much data begins with a cache line, of which no vector then reads two."""
+    if data.nbytes < _MUCH:
+        return np.array(data, dtype, order="C")
+    raw = np.empty(data.size * dtype.itemsize + _LINE, np.uint8)
+    found = np.ndarray(data.shape, dtype, raw, -raw.__array_interface__["data"][0] % _LINE)
+    np.copyto(found, data, casting="unsafe")
+    return found
 
 
 def unchanging(data: NDArray) -> bool:
@@ -300,7 +312,7 @@ def from_numpy(x: Any, where: str = "array") -> DeviceArray:
     dtype = dtypes.canonical(data.dtype)
     if dtype != data.dtype:
         with np.errstate(all="ignore"):
-            data = data.astype(dtype)
+            data = fresh_data(data, dtype)
     elif isinstance(x, np.ndarray):
         data = readonly(data)
     return wrap(data)
