@@ -13,9 +13,13 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
+
+
+PARTS: Final = 3
 
 
 def without_copies(steps: list[TapeStep]) -> None:
@@ -65,6 +69,9 @@ def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref
         return False
     first, last = span
     if any(u.writes and u.path > path for u in _between(mine, within, here, last)):
+        return False
+    # What is made by many steps, part by part along several dimensions, is more than the verifier tells apart in loops.
+    if len(within) > 1 and sum(u.writes for u in mine) > PARTS:
         return False
     # Another output may be in that place already, and nobody reads it.
     if isinstance(step, CallStep) and (last > here or any(r.buffer is s for r in step.outs)):

@@ -68,6 +68,18 @@ def test_pieces_of_a_concatenation_are_read_where_they_lie():
     np.testing.assert_array_equal(looped, want)
 
 
+def test_a_carry_that_is_shifted_twice_along_both_dimensions():
+    x = np.random.default_rng(0).normal(size=(70, 130)).astype(np.float32)
+
+    def f(np, x):
+        for _ in range(2):
+            x = x * np.float32(0.5) + np.roll(x, 1, 0) * np.float32(0.25) + np.roll(x, -1, 1) * np.float32(0.25)
+        return x
+
+    got = nx.jit(lambda x: nx.lax.fori_loop(0, 2, lambda i, x: f(jnp, x), x))(x)
+    np.testing.assert_array_equal(got, f(np, f(np, x)))
+
+
 @pytest.mark.parametrize(
     "f",
     [

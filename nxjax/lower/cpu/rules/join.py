@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 from nxjax.kernels.cpu import convert
 from nxjax.lower.cpu.builder import Builder, View, rule
-from nxjax.lower.cpu.lazy import Joined, Lazy, Map, pending
+from nxjax.lower.cpu.lazy import Joined, Lazy, LazyIndex, Map, Shaped, pending
 from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.lower.cpu.rules.slicing import move, part
 from nxjax.trace.program import Equation
@@ -23,6 +24,13 @@ FEW = 4096  # bytes below which a result is filled at once, not border by border
 
 def _along(axis: int, at: int, ndim: int) -> list[int]:
     return [at if d == axis else 0 for d in range(ndim)]
+
+
+def _whole(x: Any) -> Any:
+    """What ``x`` is a part of, in another shape or order; None for memory."""
+    while isinstance(x, LazyIndex | Shaped) and x.view is None:
+        x = x.args[0]
+    return x if isinstance(x, Lazy) and x.view is None else None
 
 
 def _is_fused(b: Builder, xs: Sequence[Any], axis: int, type: ArrayType) -> bool:
@@ -44,6 +52,9 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         return (xs[0],)
     axis: int = e.params["dimension"]
     pieces = [x for x in xs if x.shape[axis]]
+    for whole, count in Counter(map(_whole, pieces)).items():
+        if isinstance(whole, Map) and whole.refs > count > 1 and whole.size >= MANY:
+            b.view(whole)  # parts of what somebody else wants, too
     if _is_fused(b, pieces, axis, e.outputs[0].type):
         return (lowered(b, Joined(tuple([b.lazy(x) for x in pieces]), e.outputs[0].type.shape, axis)),)
     out = b.new(e.outputs[0].type)
