@@ -18,7 +18,6 @@ from typing import Final
 from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
 
-
 PARTS: Final = 3
 
 
