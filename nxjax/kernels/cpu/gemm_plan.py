@@ -123,8 +123,9 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     # Panels come from the second cache for each item: for few rows that takes as long as the products.
-    least = _OWN_LEAST_ROWS if own and _is_wide(tile) else _LEAST_ROWS
-    high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
+    if not (own and tile.is_matrix):
+        least = _OWN_LEAST_ROWS if own and _is_wide(tile) else _LEAST_ROWS
+        high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
     wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
     return Blocks(high * tile.rows, wide * tile.columns, depth)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -22,6 +22,9 @@ from nxjax.kernels.cpu.gemm_tile import GemmTile, step, turned, zipped
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace.dtypes import DType
+
+# Units of depth and panels that an item packs for the matrix unit: long pieces of rows are read, as they lie.
+_PIECE: Final = (16, 16)
 
 
 @final
@@ -77,17 +80,24 @@ class Right(Kernel):
         return math.prod([n for n, _ in self.batch])
 
     @property
+    def _piece(self) -> tuple[int, int]:
+        """Units of depth and panels of an item, at most."""
+        return _PIECE if self.tile.is_matrix and self.layout == "rows" else (self.block, 1)
+
+    @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return self.count * self.turns * self.panels
+        units, panels = self._piece
+        return self.count * self.turns * -(-self.block // units) * -(-self.panels // panels)
 
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        return max(1, 16384 // max(1, min(self.block, self.units) * self.tile.columns))
+        units, panels = self._piece
+        return max(1, 16384 // max(1, min(units, self.units) * min(panels, self.panels) * self.tile.columns))
 
     @property
     def integers(self) -> tuple[int, ...]:
         flat = [x for pair in self.batch for x in pair]
-        return (self.depth, self.columns, self.block, self.depth_step, self.column_step, *flat)
+        return (self.depth, self.columns, self.block, self.depth_step, self.column_step, *self._piece, *flat)
 
     def meaning(self, *xs: NDArray) -> Sequence[NDArray]:
         t = self.tile
@@ -119,32 +129,40 @@ class Right(Kernel):
     def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, _ = self.function(module)
         source, target = pointer(f, words, 0), pointer(f, words, 1)
-        depth, columns, block, depth_step, column_step, *batch = (
-            integer(f, words, 2 + i) for i in range(5 + 2 * len(self.batch))
+        depth, columns, block, depth_step, column_step, deep, wide, *batch = (
+            integer(f, words, 2 + i) for i in range(7 + 2 * len(self.batch))
         )
         t, line = self.tile, self.tile.columns * self.tile.unit
         units = t.emit_units(depth)
         panels = (columns + (t.columns - 1)).sdiv(t.columns)
         turns = (units + block - 1).sdiv(block)
+        across, along = (panels + wide - 1).sdiv(wide), (block + deep - 1).sdiv(deep)
         with f.loop(lo, hi) as item:
             # Panels of one block follow each other: neighbours read the same cache lines.
-            panel, rest = item.index.srem(panels), item.index.sdiv(panels)
+            group, rest = item.index.srem(across), item.index.sdiv(across)
+            piece, rest = rest.srem(along), rest.sdiv(along)
             turn, matrix = rest.srem(turns), rest.sdiv(turns)
-            rest, at = matrix, source
+            rest, base = matrix, source
             for size, stride in reversed(list(zip(batch[::2], batch[1::2], strict=True))):
-                at = f.at(at, rest.srem(size) * stride)
+                base = f.at(base, rest.srem(size) * stride)
                 rest = rest.sdiv(size)
-            start, j = turn * block, panel * t.columns
+            start, skip = turn * block, piece * deep
             count = least(f, block, units - start)
-            at = f.at(f.at(at, start * t.group * depth_step), j * column_step)
-            if t.starts:
-                to = (matrix * (units + turns) + start + turn) * panels + panel * (count + 1)
-            else:
-                to = (matrix * units + start) * panels + panel * count
-            to = f.at(target, to, line)
-            elements = least(f, count * t.group, depth - start * t.group)
-            width = least(f, columns - j, f.value(t.columns, "i64"))
-            self.panel(f, isa, at, to, (depth_step, column_step), count, elements, width)
+            some = least(f, deep, count - skip)
+            elements = least(f, some * t.group, depth - (start + skip) * t.group)
+            base = f.at(base, (start + skip) * t.group * depth_step)
+            # The last block may end before its last piece begins.
+            end = f.select(some.gt(0), least(f, (group + 1) * wide, panels), f.value(0, "i64"))
+            with f.loop(group * wide, end) as loop:
+                panel, j = loop.index, loop.index * t.columns
+                if t.starts:
+                    to = (matrix * (units + turns) + start + turn) * panels + panel * (count + 1)
+                else:
+                    to = (matrix * units + start) * panels + panel * count + skip
+                to = f.at(target, to, line)
+                width = least(f, columns - j, f.value(t.columns, "i64"))
+                steps = depth_step, column_step
+                self.panel(f, isa, f.at(base, j * column_step), to, steps, some, elements, width)
         f.ret()
 
     def panel(

@@ -50,6 +50,19 @@ def test_panels(name, layout, mode, scalar, dtype):
         np.testing.assert_array_equal(found, k.meaning(x)[0])
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize(("mode", "scalar", "dtype"), [("tile_bf16", "float", "bfloat16"), ("tile_ss", "i32", "int8")])
+def test_pieces_for_the_matrix_unit(name, mode, scalar, dtype):
+    """Several pieces along the depth and of panels; the last block ends before its second piece begins."""
+    tile = GemmTile(mode, scalar, 32, 2, 16)
+    depth = 53 * tile.group - 1
+    x = np.random.default_rng(0).integers(-99, 99, (2, depth, 17 * tile.columns)).astype(np.dtype(dtype))
+    k = packed(tile, x, 48)
+    assert k.items == 2 * 2 * 3 * 2
+    (found,) = run(k, x, name=name, strided=True, cuts=[k.items // 3])
+    assert found.tobytes() == k.meaning(x)[0].tobytes()
+
+
 def test_constants_are_packed_alike():
     x = np.arange(6 * 20, dtype=np.float32).reshape(6, 20)
     k = packed(GemmTile("fma", "float", 4, 1, 16), x, 4)
