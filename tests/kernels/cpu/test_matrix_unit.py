@@ -1,5 +1,6 @@
 """Products by x86's matrix unit: its instructions here, or functions that do what they do."""
 
+import ctypes
 import re
 
 import numpy as np
@@ -11,8 +12,8 @@ from nxjax import numpy as jnp
 from nxjax.backends.cpu.engine import KernelCache
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import isa
-from nxjax.kernels.cpu.base import Kernel
-from nxjax.kernels.cpu.matrix_unit import STEPS
+from nxjax.kernels.cpu.base import Code, Kernel, pointer
+from nxjax.kernels.cpu.matrix_unit import LINE, SIDE, STEPS, accumulate, begin, end
 from tests.kernels.cpu import tiles
 from tests.kernels.cpu.products import multiply, planned
 from tests.kernels.cpu.test_gemm import LAYOUTS, array, check
@@ -121,6 +122,57 @@ def test_numbers_below_the_normal_ones_are_zero_and_others_are_what_they_are():
     (found,) = multiply(x, y, "float32", tiles.NAME)
     np.testing.assert_array_equal(found[:7, 0], [0.0, 2.0**-100, np.inf, np.nan, 3.0, -2.0, 0.0])
     assert (found.view(np.int32)[6:] == 0).all()
+
+
+class Step(Code):
+    """One step of 16 units of depth: rows, columns and sums of a register each, then where the sums go."""
+
+    def __init__(self, mode):
+        self.mode = mode
+
+    @property
+    def key(self):
+        return f"a step of {self.mode}"
+
+    def emit(self, module, isa):
+        f, words, *_ = self.function(module)
+        line, (left, right, sums) = f.constant("i64", LINE), (pointer(f, words, n) for n in range(3))
+        begin(f, SIDE)
+        first = f.constant("i1", False)
+        accumulate(f, self.mode, SIDE, f.constant("i64", SIDE), (left, line), (right, LINE), 1, (sums, line), first)
+        end(f)
+        f.ret()
+
+
+def registers(mode, rng):
+    """Contents of three registers: of all bits, of the extreme ones, and around all edges of bfloat16."""
+    for _ in range(20):
+        yield rng.integers(0, 256, (3, SIDE * LINE), np.uint8)
+    if mode != "tile_bf16":
+        yield rng.choice(np.array([0, 127, 128, 255], np.uint8), (3, SIDE * LINE))
+        return
+    for exponents in ((120, 134), (40, 90), (0, 3), (185, 256), (0, 256)):
+        for _ in range(20):
+            words = rng.integers(0, 2, (3, SIDE * LINE // 2)) << 15 | rng.integers(0, 128, (3, SIDE * LINE // 2))
+            yield (words | rng.integers(*exponents, words.shape) << 7).astype(np.uint16).view(np.uint8)
+
+
+@pytest.mark.skipif(tiles.emulates(), reason="no matrix unit here")
+@pytest.mark.parametrize("mode", STEPS)
+def test_functions_do_what_the_instructions_do(monkeypatch, mode):
+    """All bits, also of numbers that are none."""
+    real = KernelCache(isa.named(tiles.NAME))
+    (instruction,) = real.addresses([Step(mode)])
+    monkeypatch.setattr(tiles, "emulates", lambda: True)
+    tiles.install(monkeypatch)
+    (function,) = KernelCache(isa.named(tiles.NAME)).addresses([Step(mode)])
+    kind = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+    for given in registers(mode, np.random.default_rng(0)):
+        found = [given.copy(), given.copy()]
+        for address, xs in zip((instruction, function), found, strict=True):
+            words = np.array([x.ctypes.data for x in xs], np.uint64)
+            kind(address)(words.ctypes.data, 0, 1, None)
+        assert found[0].tobytes() == found[1].tobytes()
 
 
 @pytest.mark.usefixtures("unit")
