@@ -124,6 +124,20 @@ def test_numbers_below_the_normal_ones_are_zero_and_others_are_what_they_are():
     assert (found.view(np.int32)[6:] == 0).all()
 
 
+@pytest.mark.usefixtures("unit")
+def test_sums_are_rounded_to_the_nearest_halves_to_even():
+    """Also where that is infinite, and NaN stays NaN."""
+    x, y = np.zeros((16, 128), BF16), np.zeros((128, 16), BF16)
+    parts = ((1, 2**-8), (1, 3 * 2**-8), (1, 2**-9), (-1, -3 * 2**-8), (3.38953139e38, 1e36), (np.inf, 1), (np.nan, 1))
+    for row, both in enumerate((*parts, (2.0**-126, 2.0**-133), (-(2.0**-127), 0))):
+        x[row, :2] = both
+    y[:2] = 1
+    (sums,), (found,) = (multiply(x, y, out, tiles.NAME) for out in ("float32", "bfloat16"))
+    np.testing.assert_array_equal(found.astype(np.float32), sums.astype(BF16).astype(np.float32))
+    np.testing.assert_array_equal(found[:4, 0], np.array([1, 1 + 2**-6, 1, -1 - 2**-6], BF16))
+    assert found[4, 0] == np.inf
+
+
 class Step(Code):
     """One step of 16 units of depth: rows, columns and sums of a register each, then where the sums go."""
 
