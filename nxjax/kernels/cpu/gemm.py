@@ -10,6 +10,8 @@ number of threads.
     left    read as it lies, or each panel of ``tile.rows`` rows copied to scratch first (converted, or where rows are
             so far apart that they would fight for the same cache lines)
 
+For the matrix unit a block of depth is deeper: its rows stay in the second cache, and its sums in registers.
+
 Rows that do not fill a tile: the last tile begins earlier and stores only the rows that are new. Sizes and strides are
 integers of the call, so one piece of code serves all of them. Knows no op and no thread.
 """
