@@ -87,6 +87,19 @@ def test_blocks(dtype, out, layout):
 
 
 @pytest.mark.usefixtures("unit")
+def test_sums_stay_and_panels_are_made_once():
+    """Items make panels only where no other item has the same columns; rows are read as they lie."""
+    y = np.zeros((2048, 600), BF16)
+    for rows, own in ((70, True), (500, True), (1100, False)):
+        made = planned(np.zeros((rows, 2048), BF16), y, "float32", tiles.NAME)
+        assert (made.pack is None) == (made.product.own is not None) == own
+        assert made.product.blocks.rows >= rows or not own
+        assert not made.product.is_cut
+        assert not made.product.packed
+        assert made.product.items >= 8
+
+
+@pytest.mark.usefixtures("unit")
 def test_batches():
     rng = np.random.default_rng(2)
     for dtype, out in (("int8", "int32"), ("bfloat16", "float32")):
