@@ -43,6 +43,8 @@ Layout = Literal["rows", "columns", "strided"]
 _Panel = tuple[tuple[Value, Value | int], Value | None]
 # Bytes of depth between panels' rows in scratch beyond the depth itself: a cache line, so that rows take turns.
 _GAP: Final = 64
+# Panels of the left operand that are copied together where its rows lie side by side: lines of the caches as a whole.
+_TOGETHER: Final = 8
 
 
 @final
@@ -202,7 +204,7 @@ class Gemm(Kernel):
 
     @property
     def _panel(self) -> int:
-        """Bytes of a panel of the left operand in scratch."""
+        """Bytes of panels of the left operand in scratch."""
         if not self.packed:
             return 0
         t = self.tile
@@ -219,8 +221,8 @@ class Gemm(Kernel):
 
     @property
     def _lines(self) -> int:
-        """Rows of a panel in scratch that lies column by column."""
-        return -(-self.tile.rows // 8) * 8
+        """Rows of panels in scratch that lie column by column."""
+        return self.tile.rows * _TOGETHER
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -383,17 +385,35 @@ class _Writer:
         f, t = self.f, self.tile
         start = turn * self.block_depth
         count = least(f, self.block_depth, self.units - start)
-        first, last = turn.eq(0), turn.eq(self.turns - 1)
-        whole = least(f, j1, self.columns.sdiv(t.columns) * t.columns)
-        width = (j1 - j0 + (t.columns - 1)).sdiv(t.columns)
         self.j0 = j0
         if self.k.own is not None:
             self.make_panels(self.k.own, start, count, j0, j1)
-        with f.loop(i0, i1, t.rows) as rows:
+        if not (self.k.packed and self.k._by_columns):  # pyright: ignore[reportPrivateUsage]
+            self.panels_of_rows(turn, i0, i0, i0, i1, j0, j1)
+            return
+        with f.loop(i0, i1, t.rows * _TOGETHER) as rows:
+            end = least(f, rows.index + t.rows * _TOGETHER, i1)
+            # The last tile begins earlier, and maybe before the rows that are left.
+            begin = least(f, rows.index, self.rows - t.rows)
+            self.copy_columns(begin, end, start, count)
+            self.panels_of_rows(turn, i0, begin, rows.index, end, j0, j1)
+
+    def panels_of_rows(
+        self, turn: Value, i0: Value, copied: Value, begin: Value, end: Value, j0: Value, j1: Value
+    ) -> None:
+        """The tiles of rows ``begin`` to ``end`` of an item that begins at row ``i0``; rows from ``copied`` on are in
+        scratch."""
+        f, t = self.f, self.tile
+        start = turn * self.block_depth
+        count = least(f, self.block_depth, self.units - start)
+        first, last = turn.eq(0), turn.eq(self.turns - 1)
+        whole = least(f, j1, self.columns.sdiv(t.columns) * t.columns)
+        width = (j1 - j0 + (t.columns - 1)).sdiv(t.columns)
+        with f.loop(begin, end, t.rows) as rows:
             # The last tile begins where it ends with the last row; `skip` of its rows are there already.
             i = least(f, rows.index, self.rows - t.rows)
             skip = rows.index - i
-            compute = self.sums_of(i, start, count)
+            compute = self.sums_of(i, i - copied, start, count)
             number = (rows.index - i0).sdiv(t.rows) * width
             with f.loop(j0, whole, t.columns) as columns:
                 j = columns.index
@@ -408,13 +428,15 @@ class _Writer:
                     place = _Place(i, skip, whole, mask, first, last, number + width - 1)
                     compute(self.right_panel(whole, turn, count), vectors, reading, place)
 
-    def sums_of(self, i: Value, start: Value, count: Value) -> Callable[[_Panel, int, Value | None, _Place], None]:
+    def sums_of(
+        self, i: Value, place: Value, start: Value, count: Value
+    ) -> Callable[[_Panel, int, Value | None, _Place], None]:
         """What computes and stores a tile of rows ``i`` on, for a panel of the right operand and so many vectors."""
         f, t = self.f, self.tile
         if t.is_matrix:
             rows = self.left_rows(i, start, count)
             return lambda right, vectors, _, place: self.in_registers(rows, right, count, vectors, place)
-        left = self.left_panel(i, start, count)
+        left = self.left_panel(i, place, start, count)
 
         def compute(right: _Panel, vectors: int, reading: Value | None, place: _Place) -> None:
             self.prefetch(place, vectors)
@@ -468,7 +490,7 @@ class _Writer:
         return self.f.at(self.mine, (j - self.j0).sdiv(self.tile.columns) * (count + self.tile.starts), self.line)
 
     def left_panel(
-        self, i: Value, start: Value, count: Value
+        self, i: Value, place: Value, start: Value, count: Value
     ) -> tuple[list[Value], Callable[[Sequence[Value], int], Value], Value | int]:
         """Pointers to a panel of the left operand, how rows are found from them, and the step along the depth."""
         f, k, t = self.f, self.k, self.tile
@@ -488,9 +510,8 @@ class _Writer:
             return pointers, at, t.unit
         elements = least(f, self.depth - depth, count if t.group == 1 else count * t.group)
         if k._by_columns:  # pyright: ignore[reportPrivateUsage]
-            self.copy_columns(base, elements)
             gap = k._lines * t.unit  # pyright: ignore[reportPrivateUsage]
-            return [self.panel], lambda p, i: f.at(p[0], i * t.unit), gap
+            return [f.at(self.panel, place, t.unit)], lambda p, i: f.at(p[0], i * t.unit), gap
         self.copy_rows(base, elements)
         gap = k._row_gap  # pyright: ignore[reportPrivateUsage]
         return [self.panel], lambda p, i: f.at(p[0], i * gap), t.unit
@@ -537,18 +558,19 @@ class _Writer:
                         four = f.shuffle(x, None, range(row - r, row - r + 4))
                         f.store(four, f.at(target, (start + row) * gap), t.unit)
 
-    def copy_columns(self, base: Value, count: Value) -> None:
-        """A panel into scratch, column by column."""
+    def copy_columns(self, begin: Value, end: Value, start: Value, count: Value) -> None:
+        """Rows ``begin`` to ``end`` into scratch, column by column."""
         f, k, t = self.f, self.k, self.tile
+        source = f.at(f.at(self.left, start * self.left_depth), begin, k.left.itemsize)
+        width = end - begin
+        whole = width & -self.lanes
         with f.loop(0, count) as loop:
-            source = f.at(base, loop.index * self.left_depth)
+            column = f.at(source, loop.index * self.left_depth)
             target = f.at(self.panel, loop.index, k._lines * t.unit)  # pyright: ignore[reportPrivateUsage]
-            at = 0
-            while at < t.rows:
-                lanes = min(1 << (t.rows - at).bit_length() - 1, self.lanes)
-                x = to_panel(f, self.isa, t, f.at(source, at * k.left.itemsize), k.left, lanes, True)
-                f.store(x, f.at(target, at * t.unit), t.unit)
-                at += lanes
+            for first, last, lanes in ((0, whole, self.lanes), (whole, width, 0)):
+                with f.loop(first, last, max(lanes, 1)) as rows:
+                    x = to_panel(f, self.isa, t, f.at(column, rows.index, k.left.itemsize), k.left, lanes, True)
+                    f.store(x, f.at(target, rows.index, t.unit), t.unit)
 
     def right_panel(self, j: Value, turn: Value, count: Value) -> _Panel:
         """Where the panel of columns from ``j`` on begins, its step along the depth, and where the sums' starts are."""

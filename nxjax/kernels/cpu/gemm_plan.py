@@ -115,7 +115,7 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     turns = max(1, -(-units // deepest(tile)))
     depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    room = knobs.GEMM_OWN() * (2 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
+    room = knobs.GEMM_OWN() * (4 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
     room = _UNIT_COLUMNS if tile.is_matrix else room
     wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
     high = min(tall, max(1, (OWN_ROWS if own else _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()) // tile.rows))
@@ -218,13 +218,13 @@ def plan(
         pack = Right(tile, right.dtype, layout, depth, columns, blocks.depth, right.depth, right.free, moving)
     own: Right | None = None
     if pack is not None:
-        # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is read for each.
+        # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is copied for each.
         moves = all(a.right for a in axes)
         mine = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
+        wide = isa.bits == 512 and not tile.is_matrix
         # The matrix unit is so fast that to make a panel twice takes longer than to store it.
-        often = constant or again or left.layout == "columns" or (tile.is_matrix and mine.rows < rows)
-        whole = knobs.GEMM_WHOLE() >> (4 if isa.bits == 512 and not tile.is_matrix else 0)
-        if not often and moves and pack.nbytes > whole:
+        often = constant or again or (left.layout == "columns" and not wide) or (tile.is_matrix and mine.rows < rows)
+        if not often and moves and pack.nbytes > knobs.GEMM_WHOLE() >> (4 if wide else 0):
             own, pack, blocks = pack, None, mine
         else:
             axes = _packed_axes(axes, pack.nbytes)
