@@ -55,6 +55,7 @@ PROGRAMS = {
     "long": (lambda x: sum(jnp.sin(x * i) for i in range(40)), (drawn(64),)),
     "large": (lambda x: x + 1, (drawn(600, 600),)),
     "blocks": (lambda x, w: x @ w, (drawn(1000, 300), drawn(300, 1100))),
+    "turns": (lambda x, w: nx.lax.fori_loop(0, 2, lambda _, y: jnp.tanh(y @ w), x), (drawn(900, 300), drawn(300, 300))),
     "features": (conv, (drawn(1, 40, 40, 20), drawn(5, 5, 20, 128))),
     "twice": (lambda x: (lambda y: y + y.T)(jnp.tanh(x) * jnp.exp(x)), (drawn(200, 200),)),
     "turned": (lambda x: x.T * 2 + x.sum(), (drawn(90, 700),)),

@@ -115,18 +115,18 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     turns = max(1, -(-units // deepest(tile)))
     depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    room = knobs.GEMM_OWN() * (4 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
+    room = knobs.GEMM_OWN() * (2 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
     room = _UNIT_COLUMNS if tile.is_matrix else room
     wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
     high = min(tall, max(1, (OWN_ROWS if own else _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()) // tile.rows))
-    wanted = min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1)
+    wanted = max(1, min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1))
     if own:
-        wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
+        wide = min(wide, max(1, panels * -(-tall // high) // wanted))
     # Panels come from the second cache for each item: for few rows that takes as long as the products.
     if not (own and tile.is_matrix):
         least = _OWN_LEAST_ROWS if own and _is_wide(tile) else _LEAST_ROWS
-        high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // max(wanted, 1)))
-    wide = min(wide, max(1, panels * -(-tall // high) // max(wanted, 1)))
+        high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // wanted))
+    wide = min(wide, max(1, panels * -(-tall // high) // wanted))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
     return Blocks(high * tile.rows, wide * tile.columns, depth)
 
@@ -140,7 +140,7 @@ def deepest(tile: GemmTile) -> int:
 
 def _is_wide(tile: GemmTile) -> bool:
     """Whether its vectors are as wide as cache lines; processors that have such ones have large caches."""
-    return tile.lanes * tile.unit == 64
+    return tile.group == 1 and tile.lanes * tile.unit == 64
 
 
 def _by_instruction(isa: Isa, mode: Mode, left: Matrix, right: DType, work: Sequence[int]) -> Mode:
@@ -192,7 +192,8 @@ def plan(
     blocks = blocks_for(tile, rows, columns, units, math.prod(a.size for a in batch))
     inside = packed_dtype(tile)
     as_is = mode in ("fma", "mul")
-    as_it_lies = _WIDE_ROOM if isa.bits == 512 else 1 << 20
+    wide = _is_wide(tile)
+    most, room = (_WIDE_ROWS, _WIDE_ROOM) if wide else (64, 1 << 20)
     direct = (
         as_is
         and knobs.GEMM_DIRECT() == 1
@@ -200,7 +201,7 @@ def plan(
         and right.free == inside.itemsize
         and (isa.bits == 512 or columns % tile.lanes == 0 or (isa.bits == 256 and columns >= tile.columns))
         and not (constant and rows > 16 and depth * columns > 1 << 12)
-        and (rows <= (_WIDE_ROWS if isa.bits == 512 else 64) or depth * columns * inside.itemsize <= as_it_lies)
+        and (rows <= most or depth * columns * inside.itemsize <= room)
     )
     # Depths that are powers of two apart share few places of the caches: what lies so is copied before it is used for
     # the third panel.
@@ -221,7 +222,6 @@ def plan(
         # Where depths of the left operand lie apart, narrow blocks cost more than they save: it is copied for each.
         moves = all(a.right for a in axes)
         mine = blocks_for(tile, rows, columns, units, math.prod(a.size for a in axes), True)
-        wide = isa.bits == 512 and not tile.is_matrix
         # The matrix unit is so fast that to make a panel twice takes longer than to store it.
         often = constant or again or (left.layout == "columns" and not wide) or (tile.is_matrix and mine.rows < rows)
         if not often and moves and pack.nbytes > knobs.GEMM_WHOLE() >> (4 if wide else 0):
