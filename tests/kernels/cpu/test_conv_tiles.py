@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.conv_problem import Extra
-from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, TileWeights, height_for, shares_for
+from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, shares_for
 from nxjax.kernels.cpu.expression import Expression, ExpressionNode, identity
 from nxjax.ops.arithmetic import add, max
 from tests.kernels.cpu import tiles
 from tests.kernels.cpu.running import run
+from tests.kernels.cpu.test_tile_weights import packed
 
 I32 = np.dtype("int32")
 
@@ -16,22 +17,6 @@ I32 = np.dtype("int32")
 @pytest.fixture(autouse=True)
 def _unit(monkeypatch):
     tiles.install(monkeypatch)
-
-
-def packed(w, zero=0, scales=None, last=127):
-    """``w`` [groups, runs, depth, outputs]; its panels and starts."""
-    groups, count, depth, outputs = w.shape
-    n = w.itemsize * outputs
-    kernel = TileWeights(
-        w.dtype, groups, outputs, tuple(r * depth * n for r in range(count)), depth, (n, count * depth * n),
-        last if scales is not None else 0, zero,
-    )  # fmt: skip
-    xs = [w] if scales is None else [w, scales]
-    found = run(kernel, *xs, name=tiles.NAME, cuts=[1] if kernel.items > 1 else None)
-    for y, wanted in zip(found, kernel.meaning(*xs), strict=True):
-        np.testing.assert_array_equal(y, wanted)
-    assert tuple(y.nbytes for y in found) == kernel.sizes
-    return found
 
 
 def computed(x, w, lines, line, width, *, step, runs, mode="tile_ss", zero=0, rows=None, share=1, tail=None, more=()):
@@ -132,20 +117,6 @@ def test_epilogue():
         total = image @ w[0, 0].astype(np.int64) + values[0] + values[1].reshape(2, lines, width, outputs)
         np.testing.assert_array_equal(z, total)
         np.testing.assert_array_equal(y, np.maximum(total, values[2]))
-
-
-@pytest.mark.parametrize("zero", [0, 5, -128])
-def test_weights_of_floats(zero):
-    """Rounded to the nearest integer, halves to even ones, what is no number to 0; as NumPy does."""
-    rng = np.random.default_rng(2)
-    for groups, outputs, depth, last in ((1, 33, 5, 127), (2, 16, 64, 7), (1, 3, 1, 127)):
-        w = (rng.standard_normal((groups, 2, depth, outputs)) * 90).astype(np.float32)
-        w.reshape(-1)[:4] = np.nan, np.inf, 2.5, -1e9
-        scales = rng.choice([0.5, 1.0, 3.0], (groups, outputs)).astype(np.float32)
-        panels, starts = packed(w, zero, scales, last)
-        q = np.clip(np.nan_to_num(np.rint(w / scales[:, None, None])), -last, last).astype(np.int64)
-        assert starts.reshape(groups, -1)[:, :outputs].tolist() == (q.sum((1, 2)) * -zero).tolist()
-        assert panels.astype(np.int8).astype(np.int64).sum() == q.sum()
 
 
 def test_items_have_work_for_several_threads():

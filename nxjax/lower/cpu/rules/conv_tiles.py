@@ -15,8 +15,9 @@ from typing import Final, final
 import numpy as np
 
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, TileWeights, height_for, shares_for
+from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, shares_for
 from nxjax.kernels.cpu.matrix_unit import SIDE
+from nxjax.kernels.cpu.tile_weights import TileWeights
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim
