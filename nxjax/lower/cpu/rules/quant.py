@@ -200,8 +200,16 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     last = int(symmetric_limit(p["w_dtype"]))
     pack = _Pack(row, last)
 
+    # What differs from layer to layer is read, so that all of them are one piece of machine code.
+    limits = b.const(np.array([y_grid.zero_point, p["lo"], p["hi"]], np.int32))
+    none = (0,) * len(type.shape)
+    along = tuple(4 if i == channel else 0 for i in range(len(type.shape)))
+    repeated = [shifted(r, 0, type.shape, along) for r in _rows(b, b.view(bias), row, p)]
+    repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
+
     def emit(expression: Expression, operands: Sequence[View], outputs: Sequence[View]) -> None:
-        with tail(b, expression, operands, outputs, channel) as t:
+        whole = _after_rescale(expression, len(repeated), p["rounding"])
+        with tail(b, whole, [*operands, *repeated], outputs, channel) as t:
             for s in setup(left, right, t.outputs[0], tuple(numbers), **given, more=t.more):
                 s = simplified(s)
                 if is_single(s):
@@ -214,15 +222,20 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
                 else:
                     one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
 
-    sums = product(b, type.shape, dtypes.int32, channel, emit)
-    # What differs from layer to layer is read, so that all of them are one piece of machine code.
-    limits = b.const(np.array([y_grid.zero_point, p["lo"], p["hi"]], np.int32))
-    none = (0,) * len(type.shape)
-    along = tuple(4 if i == channel else 0 for i in range(len(type.shape)))
-    repeated = [shifted(r, 0, type.shape, along) for r in _rows(b, b.view(bias), row, p)]
-    repeated += [shifted(limits, 4 * i, type.shape, none) for i in range(3)]
-    args = [sums, *(LazyLeaf(v) for v in repeated)]
-    return [values(b, step(b, steps.rescaled, args, type.shape, dtypes.int16, rounding=p["rounding"]), y_grid)]
+    return [values(b, product(b, type.shape, dtypes.int16, channel, emit), y_grid)]
+
+
+def _after_rescale(expression: Expression, rows: int, rounding: str) -> Expression:
+    """``expression`` of a rescaled sum: of the sum, its further inputs, and ``rows`` inputs of the step before it."""
+    old, count = len(expression.inputs), len(expression.inputs) + rows
+    place = lambda i: count if i == 0 else i if i < old else i + rows + 1
+    args = (0, *range(old, count))
+    nodes: list[Any] = [ExpressionNode(_op(steps.rescaled), (("rounding", rounding),), args, dtypes.int16)]
+    for node in expression.nodes:
+        moved = isinstance(node, ExpressionNode)
+        nodes.append(replace(node, args=tuple(map(place, node.args))) if moved else node)
+    inputs = (dtypes.int32, *expression.inputs[1:], *(dtypes.int32,) * rows)
+    return Expression(inputs, tuple(nodes), tuple(map(place, expression.outputs)))
 
 
 def _is_plain(p: Mapping[str, Any]) -> bool:
