@@ -18,7 +18,7 @@ from typing import Final
 from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
 
-PARTS: Final = 3
+PARTS: Final = 2
 
 
 def without_copies(steps: list[TapeStep]) -> None:
