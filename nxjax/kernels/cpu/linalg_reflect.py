@@ -31,6 +31,19 @@ def folded(f: Function, x: Value, lanes: int, both: Callable[[Value, Value], Val
     return f.extract(x, 0)
 
 
+def sums(f: Function, rows: Sequence[Value]) -> Value:
+    """The sums of `ROWS` vectors, in order."""
+    lanes = int(rows[0].type[1:].split(" ")[0])
+    even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
+    while len(rows) > 1:
+        rows = [f.shuffle(a, b, even) + f.shuffle(a, b, odd) for a, b in zip(rows[::2], rows[1::2], strict=True)]
+    (x,) = rows
+    while lanes > ROWS:
+        lanes //= 2
+        x = f.shuffle(x, None, range(0, 2 * lanes, 2)) + f.shuffle(x, None, range(1, 2 * lanes, 2))
+    return x
+
+
 class OneByOne(Kernel):
     """``count`` matrices, each an item."""
 
@@ -80,6 +93,15 @@ class OneByOne(Kernel):
         infinite = words(f.constant(self.scalar, float("inf")))
         power = f.intrinsic("smax", form.word, bits, f.constant(form.word, 1 << form.mantissa)) & infinite
         return f.select(power.eq(infinite), words(f.constant(self.scalar, 1.0)), power).bitcast(self.scalar)
+
+    def scaled(self, f: Function, a: Value, whole: int) -> tuple[Value, Value]:
+        """Divides numbers by a power of two, so that no square overflows; which one, and whether one isn't finite."""
+        bits = self.largest(f, a, f.constant("i64", 0), whole)
+        unit = self.unit(f, bits)
+        inverse = f.splat(1.0 / unit, self.lanes)
+        with f.loop(0, whole, self.lanes) as k:
+            f.store(self.line(f, a, k.index) * inverse, f.at(a, k.index, self.dtype.itemsize), GROUP)
+        return unit, bits.ge(words(f.constant(self.scalar, float("inf"))))
 
     def reflector(self, f: Function, x: Value, at: Value, stop: int) -> tuple[Value, Value]:
         """Of the ``stop`` elements of ``x``, zero before ``at``, the number that a reflector leaves there, and its tau.

@@ -25,8 +25,9 @@ from nxjax.kernels.cpu.gemv import total
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, DType, NDArray
-from nxjax.kernels.cpu.linalg_reflect import ROWS, OneByOne
-from nxjax.kernels.cpu.math_base import copysign, fabs, words
+from nxjax.kernels.cpu.linalg_reflect import ROWS, OneByOne, sums
+from nxjax.kernels.cpu.linalg_tridiagonal import Reduction
+from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.ops.linalg_eigen import eigh
 from nxjax.ops.linalg_svd import svd
 
@@ -69,19 +70,14 @@ class SpectralValues(OneByOne):
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, arguments, lo, hi, scratch = self.function(module)
-        size, whole = self.dtype.itemsize, self.high * self.stride
+        size = self.dtype.itemsize
         x, y = pointer(f, arguments, 0), pointer(f, arguments, 1)
         a, *vectors, d, e, values = (f.at(scratch, offset) for offset in self._offsets)
         with f.loop(lo, hi) as item:
             self.cleared(f, a, self._offsets[-3])
             self.read(f, f.at(x, item.index, self.read_bytes), a)
-            bits = self.largest(f, a, f.constant("i64", 0), whole)
-            unit = self.unit(f, bits)
-            inverse = f.splat(1.0 / unit, self.lanes)
-            with f.loop(0, whole, self.lanes) as k:
-                f.store(self.line(f, a, k.index) * inverse, f.at(a, k.index, size), GROUP)
+            unit, lost = self.scaled(f, a, self.high * self.stride)
             out = f.at(y, item.index, self.k * size)
-            lost = bits.ge(words(f.constant(self.scalar, float("inf"))))
             with f.if_(lost), f.loop(0, self.k) as k:
                 f.store(f.constant(self.scalar, float("nan")), f.at(out, k.index, size))
             with f.if_(~lost):
@@ -178,7 +174,7 @@ class SpectralValues(OneByOne):
 
 
 @final
-class SymmetricValues(SpectralValues):
+class SymmetricValues(Reduction, SpectralValues):
     """[count, n, n], one triangle of which is read, to the ascending eigenvalues [count, n]."""
 
     def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:
@@ -200,71 +196,15 @@ class SymmetricValues(SpectralValues):
         size = self.count * self.dtype.itemsize
         return KernelCost(2.0 * self.count * self.n**3, size * self.n**2, size * self.n)
 
-    def read(self, f: Function, source: Value, a: Value) -> None:
-        n, size = self.n, self.dtype.itemsize
-        with f.loop(0, n) as row, f.loop(0, row.index + 1) as column:
-            i, j = row.index, column.index
-            value = self.number(f, source, i * n + j if self.lower else j * n + i)
-            f.store(value, f.at(a, i * self.stride + j, size))
-            f.store(value, f.at(a, j * self.stride + i, size))
-
     def chosen(self, f: Function, values: Value, index: Value) -> Value:
         return self._double(f, values, index)
 
     def reduced(self, f: Function, isa: Isa, a: Value, vectors: Sequence[Value], d: Value, e: Value) -> None:
-        """Row k, less what the reflector before takes, gives the next; one pass takes that away and multiplies."""
-        n, size = self.n, self.dtype.itemsize
-        u, v, w, product = vectors
-        near = max(ROWS, min(self.lanes, isa.lanes(size)))
-        narrow = vector(self.scalar, near)
-        stop = -(-n // near) * near
-        one = lambda place, index: f.load(narrow, f.at(place, index, size), near * size)
-        with f.loop(0, n) as step:
-            k = step.index
-            mine = f.at(a, k * self.stride, size)
-            x, z = self.number(f, v, k), self.number(f, w, k)
-            corner = self.number(f, mine, k) - (x * z + x * z)
-            f.store(corner.convert("double"), f.at(d, k, 8))
-            x, z = f.splat(-x, self.lanes), f.splat(-z, self.lanes)
-            with f.loop(self.begin(k), self.stride, self.lanes) as c:
-                row = f.fma(
-                    x, self.line(f, w, c.index), f.fma(z, self.line(f, v, c.index), self.line(f, mine, c.index))
-                )
-                f.store(f.select(self.behind(f, c.index, k), row, 0.0), f.at(u, c.index, size), GROUP)
-            with f.if_((k + 1).lt(n)):
-                beta, tau = self.reflector(f, u, k + 1, self.stride)
-                wide = beta.convert("double")
-                f.store(wide * wide, f.at(e, k, 8))
-                with f.loop(self.begin(k + 1, ROWS), n, ROWS) as row:
-                    lines = [f.at(a, (row.index + r) * self.stride, size) for r in range(ROWS)]
-                    xs = [f.splat(-self.number(f, v, row.index + r), near) for r in range(ROWS)]
-                    zs = [f.splat(-self.number(f, w, row.index + r), near) for r in range(ROWS)]
-                    zero = f.constant(narrow, 0.0)
-                    with f.loop(self.begin(k + 1, near), stop, near, (zero,) * ROWS) as c:
-                        left, right, next_ = one(v, c.index), one(w, c.index), one(u, c.index)
-                        sums: list[Value] = []
-                        for line, x, z, sum_ in zip(lines, xs, zs, c.carried, strict=True):
-                            new = f.fma(x, right, f.fma(z, left, one(line, c.index)))
-                            f.store(new, f.at(line, c.index, size), near * size)
-                            sums.append(f.fma(new, next_, sum_))
-                        c.next(*sums)
-                    f.store(_sums(f, c.results), f.at(product, row.index, size))
-                self._followed(f, vectors, k, tau)
+        def beside(k: Value, beta: Value, tau: Value, u: Value) -> None:
+            wide = beta.convert("double")
+            f.store(wide * wide, f.at(e, k, 8))
 
-    def _followed(self, f: Function, vectors: Sequence[Value], k: Value, tau: Value) -> None:
-        """The vectors v and w for which A - v w^T - w v^T is what the reflector 1 - tau u u^T makes of A, from A u."""
-        u, v, w, product = vectors
-        size = self.dtype.itemsize
-        start = self.begin(k + 1)
-        with f.loop(start, self.stride, self.lanes, (f.constant(self.vector, 0.0),)) as c:
-            c.next(f.fma(self.line(f, u, c.index), self.line(f, product, c.index), c.carried[0]))
-        half = tau * tau * total(f, c.results[0]) * -0.5
-        spread, half = f.splat(tau, self.lanes), f.splat(half, self.lanes)
-        with f.loop(start, self.stride, self.lanes) as c:
-            line = self.line(f, u, c.index)
-            new = f.fma(half, line, self.line(f, product, c.index) * spread)
-            f.store(f.select(self.behind(f, c.index, k), new, 0.0), f.at(w, c.index, size), GROUP)
-            f.store(line, f.at(v, c.index, size), GROUP)
+        self.tridiagonal(f, isa, a, vectors, lambda k, x: f.store(x.convert("double"), f.at(d, k, 8)), beside)
 
 
 @final
@@ -357,13 +297,13 @@ class SingularValues(SpectralValues):
         factors = [f.splat(-self.number(f, column, first + r), self.lanes) for r in range(ROWS)]
         with f.loop(start, self.stride, self.lanes, (f.constant(self.vector, 0.0),) * ROWS) as c:
             taken, next_ = self.line(f, left, c.index), self.line(f, u, c.index)
-            sums: list[Value] = []
+            found: list[Value] = []
             for line, factor, sum_ in zip(lines, factors, c.carried, strict=True):
                 new = f.fma(factor, taken, self.line(f, line, c.index))
                 f.store(new, f.at(line, c.index, size), GROUP)
-                sums.append(f.fma(new, next_, sum_))
-            c.next(*sums)
-        inner = _sums(f, c.results) * f.splat(-tau, ROWS)
+                found.append(f.fma(new, next_, sum_))
+            c.next(*found)
+        inner = sums(f, c.results) * f.splat(-tau, ROWS)
         factors = [f.splat(f.extract(inner, r), self.lanes) for r in range(ROWS)]
         with f.loop(start, self.stride, self.lanes) as c:
             next_ = self.line(f, u, c.index)
@@ -373,16 +313,3 @@ class SingularValues(SpectralValues):
         for r, line in enumerate(lines):
             value = f.select((first + r).gt(j), self.number(f, line, j + 1), 0.0)
             f.store(value, f.at(column, first + r, size))
-
-
-def _sums(f: Function, rows: Sequence[Value]) -> Value:
-    """The sums of `ROWS` vectors, in order."""
-    lanes = int(rows[0].type[1:].split(" ")[0])
-    even, odd = range(0, 2 * lanes, 2), range(1, 2 * lanes, 2)
-    while len(rows) > 1:
-        rows = [f.shuffle(a, b, even) + f.shuffle(a, b, odd) for a, b in zip(rows[::2], rows[1::2], strict=True)]
-    (x,) = rows
-    while lanes > ROWS:
-        lanes //= 2
-        x = f.shuffle(x, None, range(0, 2 * lanes, 2)) + f.shuffle(x, None, range(1, 2 * lanes, 2))
-    return x

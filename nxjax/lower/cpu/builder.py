@@ -320,6 +320,12 @@ class Builder:
         )
         return outs
 
+    def library(self, e: Equation, routine: Routine, ins: Sequence[View], outs: Sequence[View], why: str) -> None:
+        """A library's routine for a part of ``e``."""
+        types = lambda views: tuple(ArrayType(v.shape, v.dtype) for v in views)
+        refs = lambda views: tuple(v.ref for v in views)
+        self.steps.append(HostStep(refs(ins), refs(outs), types(ins), types(outs), why, routine, equation=e))
+
 
 def _shift(shape: Shape, axis: int, start: int) -> tuple[Affine, ...]:
     """The places of a block of ``shape`` that begins at ``start`` along ``axis``."""

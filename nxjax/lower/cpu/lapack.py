@@ -185,6 +185,27 @@ def _lu(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
         order[...] = rows
 
 
+def tridiagonal_routine(dtype: DType) -> Routine | None:
+    """Diagonals and what is beside them, in rows that may be longer, to ascending eigenvalues and vectors in such rows.
+
+    None where there is no such routine.
+    """
+    return _tridiagonal if dtype in dtypes.FLOAT and _symbol(_name(dtype, "stedc")) is not None else None
+
+
+def _tridiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (diagonals, beside), (values, vectors) = ins, outs
+    n, d = values.shape[-1], diagonals.dtype
+    work, integers = np.empty(1 + 4 * n + n * n, d), np.empty(5 * n + 3, np.int64)
+    each = (_matrices(diagonals, 1), _matrices(beside, 1), _matrices(values, 1), _matrices(vectors))
+    for diagonal, other, numbers, rows in zip(*each, strict=True):
+        numbers[...] = diagonal[:n]
+        room = (work, work.size, integers, integers.size)
+        known = np.isfinite(numbers).all()
+        if not known or _call(_name(d, "stedc"), b"I", n, numbers, other.copy(), rows, rows.shape[-1], *room):
+            rows[...] = numbers[...] = np.nan
+
+
 # What stands for an op, and the symbols that it calls: of real, and of complex numbers.
 _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "cholesky": (_cholesky, "potrf", "potrf"),

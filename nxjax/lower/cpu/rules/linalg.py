@@ -15,8 +15,10 @@ from nxjax.kernels.cpu.linalg_panels import kernel as factor
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.kernels.cpu.linalg_reflect import GeqrfPanels, HouseholderProductPanels
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
+from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, Tridiagonal
 from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
+from nxjax.lower.cpu.lapack import tridiagonal_routine
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -26,6 +28,7 @@ MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
 WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
 VALUES = 16  # and many of them, if nobody reads the vectors
+NEAR = 3 << 19  # bytes that a matrix may take which is made tridiagonal: most of a core's second cache
 DOUBLES = 128  # singular values from which on LAPACK is quicker, of doubles
 LARGE = 1 << 22  # bytes of a matrix from which LAPACK's threads are quicker than an LU by one
 PANELS = 512  # and than a Cholesky factorization by panels
@@ -131,7 +134,17 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         return outs
     # Rotations take more arithmetic than LAPACK, in lanes that are to be full.
     if n > (TURNED if many else ALONE):
-        raise NoKernel("LAPACK's, for large or few matrices")
+        routine = tridiagonal_routine(type.dtype)
+        if routine is None or n * n * type.dtype.itemsize > NEAR:
+            raise NoKernel("LAPACK's, for large matrices")
+        whole = -(-n * type.dtype.itemsize // GROUP) * GROUP // type.dtype.itemsize
+        new = lambda *rows: b.new(ArrayType((count, *rows, whole), type.dtype))
+        reflectors, taus, diagonal, beside, vectors = new(n), new(), new(), new(), new(n)
+        kernel = Tridiagonal(type.dtype, count, n, e.params["lower"])
+        b.call(kernel, (b.dense(x),), (reflectors, taus, diagonal, beside))
+        b.library(e, routine, (diagonal, beside), (outs[1], vectors), "LAPACK's, of a tridiagonal matrix")
+        b.call(Reflected(type.dtype, count, n), (reflectors, taus, vectors), outs[:1])
+        return outs
     b.call(JacobiEigh(type.dtype, count, n, e.params["lower"]), (b.dense(x),), outs)
     return outs
 

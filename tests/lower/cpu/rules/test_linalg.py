@@ -163,6 +163,23 @@ def test_vectors_of_which_somebody_reads_some():
         assert hosted(lowered(nx.make_jaxpr(take)(x))) == ["svd"]
 
 
+@pytest.mark.parametrize("shape", [(20, 20), (2, 60, 60), (1, 100, 100)], ids=str)
+@pytest.mark.parametrize("lower", [False, True])
+def test_lapack_has_only_the_tridiagonal_matrix(shape, lower, monkeypatch):
+    x = matrices(*shape)
+    f = lambda x: linalg_eigen.eigh(x, lower=lower)
+    steps = str(lowered(nx.make_jaxpr(f)(x)).steps)
+    assert "tridiagonal(" in steps and "reflected(" in steps
+    whole = np.tril(x) + np.tril(x, -1).swapaxes(-1, -2) if lower else np.triu(x) + np.triu(x, 1).swapaxes(-1, -2)
+    v, w = map(np.asarray, nx.jit(f)(x))
+    np.testing.assert_allclose(v @ (w[..., None] * v.swapaxes(-1, -2)), whole, atol=1e-4)
+    np.testing.assert_allclose(w, np.linalg.eigvalsh(whole.astype("f8")), atol=1e-4)
+    x[..., 3, 3] = np.nan
+    assert all(np.isnan(y).all() for y in map(np.asarray, nx.jit(f)(x[..., :1, :, :] if x.ndim > 2 else x)))
+    monkeypatch.setattr(linalg, "NEAR", 4 * shape[-1] ** 2 - 1)
+    assert "tridiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
+
+
 def test_large_factors_are_lapacks(monkeypatch):
     n = 300
     monkeypatch.setattr(linalg, "LARGE", 4 * n * n - 1)
