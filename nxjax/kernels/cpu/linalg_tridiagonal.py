@@ -44,14 +44,12 @@ class Reduction(OneByOne):
     ) -> None:  # fmt: skip
         """``diagonal(k, x)`` for each element; ``beside(k, x, tau, u)`` for those beside it, and their reflectors.
 
-        Row k, less what the reflector before takes, gives the next; one pass takes that away and multiplies.
+        Row k, less what the reflector before takes, gives the next; one pass takes that away and multiplies, of the
+        triangle above the diagonal alone.
         """
         n, size = self.n, self.dtype.itemsize
         u, v, w, product = vectors
         near = max(ROWS, min(self.lanes, isa.lanes(size)))
-        narrow = vector(self.scalar, near)
-        stop = -(-n // near) * near
-        one = lambda place, index: f.load(narrow, f.at(place, index, size), near * size)
         with f.loop(0, n) as step:
             k = step.index
             mine = f.at(a, k * self.stride, size)
@@ -67,21 +65,45 @@ class Reduction(OneByOne):
             with f.if_((k + 1).lt(n)):
                 beta, tau = self.reflector(f, u, k + 1, self.stride)
                 beside(k, beta, tau, u)
+                with f.loop(self.begin(k + 1), self.stride, self.lanes) as c:
+                    f.store(f.constant(self.vector, 0.0), f.at(product, c.index, size), GROUP)
                 with f.loop(self.begin(k + 1, ROWS), n, ROWS) as row:
-                    lines = [f.at(a, (row.index + r) * self.stride, size) for r in range(ROWS)]
-                    xs = [f.splat(-self.number(f, v, row.index + r), near) for r in range(ROWS)]
-                    zs = [f.splat(-self.number(f, w, row.index + r), near) for r in range(ROWS)]
-                    zero = f.constant(narrow, 0.0)
-                    with f.loop(self.begin(k + 1, near), stop, near, (zero,) * ROWS) as c:
-                        left, right, next_ = one(v, c.index), one(w, c.index), one(u, c.index)
-                        found: list[Value] = []
-                        for line, x, z, sum_ in zip(lines, xs, zs, c.carried, strict=True):
-                            new = f.fma(x, right, f.fma(z, left, one(line, c.index)))
-                            f.store(new, f.at(line, c.index, size), near * size)
-                            found.append(f.fma(new, next_, sum_))
-                        c.next(*found)
-                    f.store(sums(f, c.results), f.at(product, row.index, size))
+                    self._passed(f, a, vectors, row.index, near)
                 self._followed(f, vectors, k, tau)
+
+    def _passed(self, f: Function, a: Value, vectors: Sequence[Value], first: Value, near: int) -> None:
+        """Rows from ``first`` on, less what the reflector before takes, and their part of the product with the next.
+
+        The columns before the square on the diagonal are those of other rows.
+        """
+        u, v, w, product = vectors
+        size, narrow = self.dtype.itemsize, vector(self.scalar, near)
+        rows = [first + r for r in range(ROWS)]
+        lines = [f.at(a, row * self.stride, size) for row in rows]
+        spread = lambda place: [f.splat(self.number(f, place, row), near) for row in rows]
+        xs, zs, us = [-x for x in spread(v)], [-x for x in spread(w)], spread(u)
+
+        def less(c: Value, totals: Sequence[Value], behind: bool) -> list[Value]:
+            left, right, next_ = (f.load(narrow, f.at(place, c, size), near * size) for place in (v, w, u))
+            there = f.at(product, c, size)
+            mirrored = f.load(narrow, there, near * size) if behind else None
+            found: list[Value] = []
+            for line, x, z, y, old in zip(lines, xs, zs, us, totals, strict=True):
+                place = f.at(line, c, size)
+                new = f.fma(x, right, f.fma(z, left, f.load(narrow, place, near * size)))
+                f.store(new, place, near * size)
+                found.append(f.fma(new, next_, old))
+                mirrored = None if mirrored is None else f.fma(new, y, mirrored)
+            if mirrored is not None:
+                f.store(mirrored, there, near * size)
+            return found
+
+        square = self.begin(first, near)
+        begin = less(square, [f.constant(narrow, 0.0)] * ROWS, False)
+        with f.loop(square + near, -(-self.n // near) * near, near, begin) as c:
+            c.next(*less(c.index, c.carried, True))
+        mine, four = f.at(product, first, size), vector(self.scalar, ROWS)
+        f.store(f.load(four, mine) + sums(f, c.results), mine)
 
     def _followed(self, f: Function, vectors: Sequence[Value], k: Value, tau: Value) -> None:
         """The vectors v and w for which A - v w^T - w v^T is what the reflector 1 - tau u u^T makes of A, from A u."""
