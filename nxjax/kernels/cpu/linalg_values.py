@@ -25,7 +25,8 @@ from nxjax.kernels.cpu.gemv import total
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, DType, NDArray
-from nxjax.kernels.cpu.linalg_reflect import ROWS, OneByOne, sums
+from nxjax.kernels.cpu.linalg_bidiagonal import TwoSidedReduction
+from nxjax.kernels.cpu.linalg_reflect import OneByOne
 from nxjax.kernels.cpu.linalg_tridiagonal import Reduction
 from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.ops.linalg_eigen import eigh
@@ -208,7 +209,7 @@ class SymmetricValues(Reduction, SpectralValues):
 
 
 @final
-class SingularValues(SpectralValues):
+class SingularValues(TwoSidedReduction, SpectralValues):
     """[count, m, n], m >= n, to the descending singular values [count, n].
 
     ``packed``: of R alone, which stands in the first n rows with something else below its diagonal.
@@ -253,63 +254,26 @@ class SingularValues(SpectralValues):
         return f.intrinsic("sqrt", "double", value) if self.product else value
 
     def reduced(self, f: Function, isa: Isa, a: Value, vectors: Sequence[Value], d: Value, e: Value) -> None:
-        """Column by column and row by row; a row is turned, multiplied and turned again while it is near."""
-        n, size = self.n, self.dtype.itemsize
-        column, left, u = vectors
-        with f.loop(0, self.rows) as row:
-            f.store(self.number(f, a, row.index * self.stride), f.at(column, row.index, size))
-        with f.loop(0, n) as step:
-            j = step.index
-            beta, tau = self.reflector(f, column, j, self.high)
-            diagonal = self._squared(f, beta)
+        last: list[Value] = []
+
+        def diagonal(j: Value, beta: Value, tau: Value, column: Value) -> None:
+            square = self._squared(f, beta)
+            last[:] = [square]
             if self.product:
-                f.store(self._double(f, d, j) + diagonal, f.at(d, j, 8))
+                f.store(self._double(f, d, j) + square, f.at(d, j, 8))
             else:
-                f.store(diagonal, f.at(e, j * 2, 8))
-            with f.if_((j + 1).lt(n)):
-                factor, mine = f.splat(tau, self.lanes), f.at(a, j * self.stride, size)
-                start, rows = self.begin(j + 1), (self.begin(j, ROWS), self.high)
-                with f.loop(start, self.stride, self.lanes) as c:
-                    found = self.inner_of_one(f, column, f.at(a, c.index, size), self.stride, rows) * factor
-                    f.store(found, f.at(left, c.index, size), GROUP)
-                    row = f.select(self.behind(f, c.index, j), self.line(f, mine, c.index) - found, 0.0)
-                    f.store(row, f.at(u, c.index, size), GROUP)
-                beta, tau = self.reflector(f, u, j + 1, self.stride)
-                beside = self._squared(f, beta)
-                if self.product:
-                    f.store(beside, f.at(d, j + 1, 8))
-                    f.store(diagonal * beside, f.at(e, j, 8))
-                else:
-                    f.store(beside, f.at(e, j * 2 + 1, 8))
-                with f.loop(self.begin(j, ROWS), self.rows, ROWS) as row:
-                    self._turned(f, a, vectors, row.index, j, tau)
+                f.store(square, f.at(e, j * 2, 8))
+
+        def beside(j: Value, beta: Value, tau: Value, row: Value) -> None:
+            square = self._squared(f, beta)
+            if self.product:
+                f.store(square, f.at(d, j + 1, 8))
+                f.store(last[0] * square, f.at(e, j, 8))
+            else:
+                f.store(square, f.at(e, j * 2 + 1, 8))
+
+        self.bidiagonal(f, a, vectors, diagonal, beside)
 
     def _squared(self, f: Function, x: Value) -> Value:
         wide = x.convert("double")
         return wide * wide
-
-    def _turned(self, f: Function, a: Value, vectors: Sequence[Value], first: Value, j: Value, tau: Value) -> None:
-        """Rows from ``first`` on, times both reflectors of step ``j``; and their elements of the next column."""
-        column, left, u = vectors
-        size = self.dtype.itemsize
-        start = self.begin(j + 1)
-        lines = [f.at(a, (first + r) * self.stride, size) for r in range(ROWS)]
-        factors = [f.splat(-self.number(f, column, first + r), self.lanes) for r in range(ROWS)]
-        with f.loop(start, self.stride, self.lanes, (f.constant(self.vector, 0.0),) * ROWS) as c:
-            taken, next_ = self.line(f, left, c.index), self.line(f, u, c.index)
-            found: list[Value] = []
-            for line, factor, sum_ in zip(lines, factors, c.carried, strict=True):
-                new = f.fma(factor, taken, self.line(f, line, c.index))
-                f.store(new, f.at(line, c.index, size), GROUP)
-                found.append(f.fma(new, next_, sum_))
-            c.next(*found)
-        inner = sums(f, c.results) * f.splat(-tau, ROWS)
-        factors = [f.splat(f.extract(inner, r), self.lanes) for r in range(ROWS)]
-        with f.loop(start, self.stride, self.lanes) as c:
-            next_ = self.line(f, u, c.index)
-            for line, factor in zip(lines, factors, strict=True):
-                place = f.at(line, c.index, size)
-                f.store(f.fma(factor, next_, f.load(self.vector, place, GROUP)), place, GROUP)
-        for r, line in enumerate(lines):
-            value = f.select((first + r).gt(j), self.number(f, line, j + 1), 0.0)
-            f.store(value, f.at(column, first + r, size))

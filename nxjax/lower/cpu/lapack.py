@@ -206,6 +206,31 @@ def _tridiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
             rows[...] = numbers[...] = np.nan
 
 
+def bidiagonal_routine(dtype: DType) -> Routine | None:
+    """As `tridiagonal_routine`, of singular values and vectors: those of the columns, and those of the rows."""
+    return _bidiagonal if dtype in dtypes.FLOAT and _symbol(_name(dtype, "bdsdc")) is not None else None
+
+
+def _bidiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (diagonals, above), (values, left, right) = ins, outs
+    n, d = values.shape[-1], diagonals.dtype
+    work, integers, none, v = (
+        np.empty(3 * n * n + 4 * n, d),
+        np.empty(8 * n, np.int64),
+        np.empty(1, d),
+        np.empty((n, n), d),
+    )
+    each = (_matrices(diagonals, 1), _matrices(above, 1), _matrices(values, 1), _matrices(left), _matrices(right))
+    for diagonal, other, numbers, rows, lines in zip(*each, strict=True):
+        numbers[...] = diagonal[:n]
+        known = np.isfinite(numbers).all()
+        name, before = _name(d, "bdsdc"), (b"U", b"I", n, numbers, other.copy(), rows, rows.shape[-1], v, n)
+        if not known or _call(name, *before, none, np.empty(1, np.int64), work, integers):
+            rows[...] = lines[...] = numbers[...] = np.nan
+        else:
+            _turn(v, lines[:, :n])
+
+
 # What stands for an op, and the symbols that it calls: of real, and of complex numbers.
 _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "cholesky": (_cholesky, "potrf", "potrf"),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP
+from nxjax.kernels.cpu.linalg_bidiagonal import Bidiagonal
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
@@ -18,7 +20,7 @@ from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
 from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, Tridiagonal
 from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
-from nxjax.lower.cpu.lapack import tridiagonal_routine
+from nxjax.lower.cpu.lapack import bidiagonal_routine, tridiagonal_routine
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -137,9 +139,8 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         routine = tridiagonal_routine(type.dtype)
         if routine is None or n * n * type.dtype.itemsize > NEAR:
             raise NoKernel("LAPACK's, for large matrices")
-        whole = -(-n * type.dtype.itemsize // GROUP) * GROUP // type.dtype.itemsize
-        new = lambda *rows: b.new(ArrayType((count, *rows, whole), type.dtype))
-        reflectors, taus, diagonal, beside, vectors = new(n), new(), new(), new(), new(n)
+        new = partial(_rows, b, type.dtype, count, n)
+        reflectors, taus, diagonal, beside, vectors = map(new, (n, 1, 1, 1, n))
         kernel = Tridiagonal(type.dtype, count, n, e.params["lower"])
         b.call(kernel, (b.dense(x),), (reflectors, taus, diagonal, beside))
         b.library(e, routine, (diagonal, beside), (outs[1], vectors), "LAPACK's, of a tridiagonal matrix")
@@ -154,10 +155,12 @@ def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type, vectors = e.inputs[0].type, e.outputs[1:]
     m, n = type.shape[-2:]
     k, count, size = min(m, n), math.prod(type.shape[:-2]), type.dtype.itemsize
-    if type.dtype not in DTYPES or not type.size or any(b.reads[v] for v in vectors):
-        raise NoKernel("LAPACK's, for vectors and complex numbers, or nothing to compute")
+    if type.dtype not in DTYPES or not type.size:
+        raise NoKernel("LAPACK's, for complex numbers, or nothing to compute")
     if isa.current().reproducible:
         raise NoKernel("LAPACK's")
+    if any(b.reads[v] for v in vectors):
+        return _singular_vectors(b, e, x)
     packed = m + n >= 3 * k  # R has the same singular values
     if (size == 8 and k > DOUBLES) or (k if packed else m + n - k) * k * size > (MOST if size == 4 else ALL):
         raise NoKernel("LAPACK's, for large matrices")
@@ -168,6 +171,30 @@ def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     outs = [b.new(v.type) for v in e.outputs]
     b.call(SingularValues(type.dtype, count, m + n - k, k, packed=packed), (v,), outs[:1])
     return outs
+
+
+def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
+    """Of square matrices, of which LAPACK has only the bidiagonal ones."""
+    type = e.inputs[0].type
+    *batch, m, n = type.shape
+    routine, count = bidiagonal_routine(type.dtype), math.prod(batch)
+    if routine is None or m != n or n * n * type.dtype.itemsize > NEAR:
+        raise NoKernel("LAPACK's, for vectors of large matrices, and of those that are not square")
+    new = partial(_rows, b, type.dtype, count, n)
+    left, left_taus, right, right_taus, diagonal, above, us, vs = map(new, (n, 1, n, 1, 1, 1, n, n))
+    values, u, vh = (b.new(v.type) for v in e.outputs)
+    b.call(Bidiagonal(type.dtype, count, n), (b.dense(x),), (left, left_taus, right, right_taus, diagonal, above))
+    b.library(e, routine, (diagonal, above), (values, us, vs), "LAPACK's, of a bidiagonal matrix")
+    turn = Reflected(type.dtype, count, n)
+    b.call(turn, (left, left_taus, us), (u,))
+    b.call(turn, (right, right_taus, vs), (vh,))
+    return values, u, _transpose(vh)
+
+
+def _rows(b: Builder, dtype: Any, count: int, n: int, rows: int) -> View:
+    """Memory for rows of ``n`` elements, filled up to whole groups."""
+    whole = -(-n * dtype.itemsize // GROUP) * GROUP // dtype.itemsize
+    return b.new(ArrayType((count, rows, whole), dtype))
 
 
 def _reflected(b: Builder, x: Any) -> list[View]:
