@@ -83,7 +83,7 @@ class TwoSidedReduction(OneByOne):
 
 
 @final
-class Bidiagonal(TwoSidedReduction):
+class ToBidiagonal(TwoSidedReduction):
     """[count, n, n] to the reflectors' u and tau of columns, those of rows, the diagonal and what is above it.
 
     All in rows of ``stride``. A matrix that is not finite has a diagonal of NaN.
@@ -154,7 +154,8 @@ class Bidiagonal(TwoSidedReduction):
                 return write
 
             with f.if_(~lost):
-                self.bidiagonal(f, a, vectors, written(*outs[:2], outs[4]), written(*outs[2:4], outs[5]))
+                columns, rows = written(outs[0], outs[1], outs[4]), written(outs[2], outs[3], outs[5])
+                self.bidiagonal(f, a, vectors, columns, rows)
         f.ret()
 
 

@@ -20,10 +20,11 @@ from nxjax.kernels.cpu.linalg_reflect import ROWS, OneByOne, sums
 from nxjax.kernels.cpu.linalg_tiles import tile
 from nxjax.kernels.cpu.move import transposed
 
+DEPTH = 64  # products that are summed one after the other
 WIDTH = 3  # vectors of columns that are turned together
 
 
-class Reduction(OneByOne):
+class SymmetricReduction(OneByOne):
     """``n`` rows of ``stride`` elements in scratch memory, of a matrix of which one triangle is read."""
 
     n: int
@@ -122,7 +123,7 @@ class Reduction(OneByOne):
 
 
 @final
-class Tridiagonal(Reduction):
+class ToTridiagonal(SymmetricReduction):
     """[count, n, n] to its reflectors' u and tau, the diagonal and what is beside it, all in rows of ``stride``.
 
     A matrix that is not finite has a diagonal of NaN.
@@ -198,7 +199,7 @@ class Tridiagonal(Reduction):
 
 @final
 class Reflected(OneByOne):
-    """A `Tridiagonal`'s reflectors, their tau, and vectors in rows of ``stride``, to columns: turned by all reflectors.
+    """Reflectors, their tau, and vectors, in rows of ``stride``, to the vectors as columns, turned by all reflectors.
 
     A panel is as many reflectors as `GROUP` has lanes, which turn at once, as 1 - V T V^T; see `linalg_reflect`. An
     item is a block of vectors, which stand in scratch memory as columns, before a panel, its V^T V and what it takes.
@@ -284,7 +285,13 @@ class Reflected(OneByOne):
         none = [[f.constant(of.type, 0.0)] * of.vectors] * of.rows
         with f.loop(0, columns, of.columns) as column, f.loop(0, lanes, of.rows) as row:
             there, left = f.at(right, column.index, size), f.at(panel, row.index, size)
-            found = of.less(f, none, left, (1, lanes), there, columns, (first, self.n))
+            # Sums of sums: rounded less.
+            with f.loop(first, self.n, DEPTH, [x for line in none for x in line]) as part:
+                end = f.intrinsic("smin", "i64", part.index + DEPTH, f.constant("i64", self.n))
+                found = of.less(f, none, left, (1, lanes), there, columns, (part.index, end))
+                part.next(*(a + b for a, b in zip(part.carried, [x for line in found for x in line], strict=True)))
+            flat = part.results
+            found = [list(flat[i : i + of.vectors]) for i in range(0, len(flat), of.vectors)]
             of.store(f, found, [f.at(out, (row.index + r) * columns + column.index, size) for r in range(of.rows)])
 
     def _ordered(self, f: Function, taus: Value, gram: Value, taken: Value) -> None:

@@ -27,7 +27,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.linalg import GROUP, DType, NDArray
 from nxjax.kernels.cpu.linalg_bidiagonal import TwoSidedReduction
 from nxjax.kernels.cpu.linalg_reflect import OneByOne
-from nxjax.kernels.cpu.linalg_tridiagonal import Reduction
+from nxjax.kernels.cpu.linalg_tridiagonal import SymmetricReduction
 from nxjax.kernels.cpu.math_base import copysign, fabs
 from nxjax.ops.linalg_eigen import eigh
 from nxjax.ops.linalg_svd import svd
@@ -175,7 +175,7 @@ class SpectralValues(OneByOne):
 
 
 @final
-class SymmetricValues(Reduction, SpectralValues):
+class SymmetricValues(SymmetricReduction, SpectralValues):
     """[count, n, n], one triangle of which is read, to the ascending eigenvalues [count, n]."""
 
     def __init__(self, dtype: DType, count: int, n: int, lower: bool) -> None:

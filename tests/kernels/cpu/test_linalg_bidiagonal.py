@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.linalg_bidiagonal import Bidiagonal
+from nxjax.kernels.cpu.linalg_bidiagonal import ToBidiagonal
 from nxjax.kernels.cpu.linalg_tridiagonal import Reflected
 from tests.kernels.cpu.running import ISAS, run
 
@@ -14,7 +14,7 @@ from tests.kernels.cpu.running import ISAS, run
 def test_reflectors_turn_the_matrix_into_a_bidiagonal_one(n, dtype, isa_name):
     dtype, count = np.dtype(dtype), 2
     x = np.random.default_rng(n).standard_normal((count, n, n)).astype(dtype)
-    *found, d, e = run(Bidiagonal(dtype, count, n), x, name=isa_name, cuts=[1])
+    *found, d, e = run(ToBidiagonal(dtype, count, n), x, name=isa_name, cuts=[1])
     rows = np.zeros_like(found[0])
     rows[..., :n] = np.eye(n)
     turn = Reflected(dtype, count, n)
@@ -31,14 +31,14 @@ def test_reflectors_turn_the_matrix_into_a_bidiagonal_one(n, dtype, isa_name):
 def test_what_is_not_finite_has_a_diagonal_of_nan(value):
     x = np.ones((1, 6, 6), "f4")
     x[0, 4, 2] = value
-    left, _, right, _, d, _ = run(Bidiagonal(np.dtype("f4"), 1, 6), x)
+    left, _, right, _, d, _ = run(ToBidiagonal(np.dtype("f4"), 1, 6), x)
     assert np.isnan(d[0, :6]).all()
     assert not left.any() and not right.any()
 
 
 def test_matrices_of_any_size_of_numbers():
     x = np.random.default_rng(0).standard_normal((1, 20, 20)).astype("f4")
-    kernel = Bidiagonal(np.dtype("f4"), 1, 20)
+    kernel = ToBidiagonal(np.dtype("f4"), 1, 20)
     for scale in (1e-30, 1e30):
         for got, wanted in zip(run(kernel, x * np.float32(scale))[4:], kernel.meaning(x)[4:], strict=True):
             np.testing.assert_allclose(got / scale, wanted, atol=1e-4)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, Tridiagonal
+from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, ToTridiagonal
 from tests.kernels.cpu.running import ISAS, run
 
 
@@ -15,7 +15,7 @@ def test_reflectors_turn_the_matrix_into_a_tridiagonal_one(n, lower, dtype, isa_
     dtype, count = np.dtype(dtype), 2
     x = np.random.default_rng(n).standard_normal((count, n, n)).astype(dtype)
     whole = np.tril(x) + np.tril(x, -1).swapaxes(1, 2) if lower else np.triu(x) + np.triu(x, 1).swapaxes(1, 2)
-    u, taus, d, e = run(Tridiagonal(dtype, count, n, lower), x, name=isa_name, cuts=[1])
+    u, taus, d, e = run(ToTridiagonal(dtype, count, n, lower), x, name=isa_name, cuts=[1])
     rows = np.zeros_like(u)
     rows[..., :n] = np.eye(n)
     (q,) = run(Reflected(dtype, count, n), u, taus, rows, name=isa_name, cuts=[1])
@@ -31,14 +31,14 @@ def test_reflectors_turn_the_matrix_into_a_tridiagonal_one(n, lower, dtype, isa_
 def test_what_is_not_finite_has_a_diagonal_of_nan(value):
     x = np.ones((1, 6, 6), "f4")
     x[0, 4, 2] = x[0, 2, 4] = value
-    u, taus, d, _ = run(Tridiagonal(np.dtype("f4"), 1, 6, True), x)
+    u, taus, d, _ = run(ToTridiagonal(np.dtype("f4"), 1, 6, True), x)
     assert np.isnan(d[0, :6]).all()
     assert not u.any() and not taus.any()
 
 
 def test_matrices_of_any_size_of_numbers():
     x = np.random.default_rng(0).standard_normal((1, 20, 20)).astype("f4")
-    kernel = Tridiagonal(np.dtype("f4"), 1, 20, True)
+    kernel = ToTridiagonal(np.dtype("f4"), 1, 20, True)
     for scale in (1e-30, 1e30):
         for got, wanted in zip(run(kernel, x * np.float32(scale))[2:], kernel.meaning(x)[2:], strict=True):
             np.testing.assert_allclose(got / scale, wanted, atol=1e-4)

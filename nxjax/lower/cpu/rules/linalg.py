@@ -9,7 +9,7 @@ from typing import Any
 
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.linalg import DTYPES, GROUP
-from nxjax.kernels.cpu.linalg_bidiagonal import Bidiagonal
+from nxjax.kernels.cpu.linalg_bidiagonal import ToBidiagonal
 from nxjax.kernels.cpu.linalg_columns import WIDTH as COLUMNS
 from nxjax.kernels.cpu.linalg_columns import kernel as solver
 from nxjax.kernels.cpu.linalg_eigen import JacobiEigh
@@ -17,7 +17,7 @@ from nxjax.kernels.cpu.linalg_panels import kernel as factor
 from nxjax.kernels.cpu.linalg_qr import Geqrf, HouseholderProduct
 from nxjax.kernels.cpu.linalg_reflect import GeqrfPanels, HouseholderProductPanels
 from nxjax.kernels.cpu.linalg_rows import kernel as factorizer
-from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, Tridiagonal
+from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, ToTridiagonal
 from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
 from nxjax.lower.cpu.lapack import bidiagonal_routine, tridiagonal_routine
@@ -141,7 +141,7 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
             raise NoKernel("LAPACK's, for large matrices")
         new = partial(_rows, b, type.dtype, count, n)
         reflectors, taus, diagonal, beside, vectors = map(new, (n, 1, 1, 1, n))
-        kernel = Tridiagonal(type.dtype, count, n, e.params["lower"])
+        kernel = ToTridiagonal(type.dtype, count, n, e.params["lower"])
         b.call(kernel, (b.dense(x),), (reflectors, taus, diagonal, beside))
         b.library(e, routine, (diagonal, beside), (outs[1], vectors), "LAPACK's, of a tridiagonal matrix")
         b.call(Reflected(type.dtype, count, n), (reflectors, taus, vectors), outs[:1])
@@ -183,7 +183,7 @@ def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     new = partial(_rows, b, type.dtype, count, n)
     left, left_taus, right, right_taus, diagonal, above, us, vs = map(new, (n, 1, n, 1, 1, 1, n, n))
     values, u, vh = (b.new(v.type) for v in e.outputs)
-    b.call(Bidiagonal(type.dtype, count, n), (b.dense(x),), (left, left_taus, right, right_taus, diagonal, above))
+    b.call(ToBidiagonal(type.dtype, count, n), (b.dense(x),), (left, left_taus, right, right_taus, diagonal, above))
     b.library(e, routine, (diagonal, above), (values, us, vs), "LAPACK's, of a bidiagonal matrix")
     turn = Reflected(type.dtype, count, n)
     b.call(turn, (left, left_taus, us), (u,))

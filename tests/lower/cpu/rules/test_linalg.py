@@ -180,6 +180,21 @@ def test_lapack_has_only_the_tridiagonal_matrix(shape, lower, monkeypatch):
     assert "tridiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
 
 
+@pytest.mark.parametrize("shape", [(20, 20), (2, 60, 60), (1, 1)], ids=str)
+def test_lapack_has_only_the_bidiagonal_matrix(shape, monkeypatch):
+    x = matrices(*shape)
+    f = lambda x: linalg_svd.svd(x, full_matrices=False, compute_uv=True)
+    assert "bidiagonal(" in str(lowered(nx.make_jaxpr(f)(x)).steps)
+    s, u, vh = map(np.asarray, nx.jit(f)(x))
+    np.testing.assert_allclose(u @ (s[..., None] * vh), x, atol=1e-4)
+    np.testing.assert_allclose(s, np.linalg.svdvals(x.astype("f8")), atol=1e-4)
+    x[..., 0, 0] = np.nan
+    assert all(np.isnan(y).all() for y in map(np.asarray, nx.jit(f)(x)))
+    assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(matrices(9, 7))).steps)
+    monkeypatch.setattr(linalg, "NEAR", 4 * shape[-1] ** 2 - 1)
+    assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
+
+
 def test_large_factors_are_lapacks(monkeypatch):
     n = 300
     monkeypatch.setattr(linalg, "LARGE", 4 * n * n - 1)
