@@ -214,18 +214,14 @@ def bidiagonal_routine(dtype: DType) -> Routine | None:
 def _bidiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     (diagonals, above), (values, left, right) = ins, outs
     n, d = values.shape[-1], diagonals.dtype
-    work, integers, none, v = (
-        np.empty(3 * n * n + 4 * n, d),
-        np.empty(8 * n, np.int64),
-        np.empty(1, d),
-        np.empty((n, n), d),
-    )
+    v, name = np.empty((n, n), d), _name(d, "bdsdc")
+    # Two arrays that are not used here, and work space.
+    rooms = np.empty(1, d), np.empty(1, np.int64), np.empty(3 * n * n + 4 * n, d), np.empty(8 * n, np.int64)
     each = (_matrices(diagonals, 1), _matrices(above, 1), _matrices(values, 1), _matrices(left), _matrices(right))
     for diagonal, other, numbers, rows, lines in zip(*each, strict=True):
         numbers[...] = diagonal[:n]
         known = np.isfinite(numbers).all()
-        name, before = _name(d, "bdsdc"), (b"U", b"I", n, numbers, other.copy(), rows, rows.shape[-1], v, n)
-        if not known or _call(name, *before, none, np.empty(1, np.int64), work, integers):
+        if not known or _call(name, b"U", b"I", n, numbers, other.copy(), rows, rows.shape[-1], v, n, *rooms):
             rows[...] = lines[...] = numbers[...] = np.nan
         else:
             _turn(v, lines[:, :n])

@@ -178,8 +178,8 @@ def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     type = e.inputs[0].type
     *batch, m, n = type.shape
     routine, count = bidiagonal_routine(type.dtype), math.prod(batch)
-    if routine is None or m != n or n * n * type.dtype.itemsize > NEAR:
-        raise NoKernel("LAPACK's, for vectors of large matrices, and of those that are not square")
+    if routine is None or m != n or n < ALONE or n * n * type.dtype.itemsize > NEAR:
+        raise NoKernel("LAPACK's, for vectors of very small and large matrices, and of those that are not square")
     new = partial(_rows, b, type.dtype, count, n)
     left, left_taus, right, right_taus, diagonal, above, us, vs = map(new, (n, 1, n, 1, 1, 1, n, n))
     values, u, vh = (b.new(v.type) for v in e.outputs)

@@ -180,7 +180,7 @@ def test_lapack_has_only_the_tridiagonal_matrix(shape, lower, monkeypatch):
     assert "tridiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
 
 
-@pytest.mark.parametrize("shape", [(20, 20), (2, 60, 60), (1, 1)], ids=str)
+@pytest.mark.parametrize("shape", [(20, 20), (2, 60, 60), (12, 12)], ids=str)
 def test_lapack_has_only_the_bidiagonal_matrix(shape, monkeypatch):
     x = matrices(*shape)
     f = lambda x: linalg_svd.svd(x, full_matrices=False, compute_uv=True)
@@ -190,7 +190,8 @@ def test_lapack_has_only_the_bidiagonal_matrix(shape, monkeypatch):
     np.testing.assert_allclose(s, np.linalg.svdvals(x.astype("f8")), atol=1e-4)
     x[..., 0, 0] = np.nan
     assert all(np.isnan(y).all() for y in map(np.asarray, nx.jit(f)(x)))
-    assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(matrices(9, 7))).steps)
+    for other in ((19, 17), (11, 11)):
+        assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(matrices(*other))).steps)
     monkeypatch.setattr(linalg, "NEAR", 4 * shape[-1] ** 2 - 1)
     assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
 
