@@ -395,11 +395,11 @@ def total(f: Function, x: Value) -> Value:
 def block_for(along: str, columns: int, depth: int, part: bool) -> int:
     """Columns of an item; ``part``: of a part of a product, of which there are several.
 
-    Dot products: about a hundred thousand products. Sums of rows: memory gives long runs much faster than short ones,
+    Dot products: some thirty thousand products. Sums of rows: memory gives long runs much faster than short ones,
     so all columns at once, or half of them where a matrix that is no part is larger than the second cache.
     """
     if along == "depth":
-        block = -(-131072 // max(depth, 1))
+        block = -(-32768 // max(depth, 1))
     else:
         block = -(-columns // 2) if columns * depth > 1 << 18 and columns >= 1024 and not part else columns
     return min(BLOCK, -(-min(max(block, 64), columns) // 64) * 64)

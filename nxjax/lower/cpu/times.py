@@ -11,10 +11,13 @@ from nxjax.kernels.cpu.base import Kernel
 _FLOPS_PER_NS: Final = 16.0
 BYTES_PER_NS: Final = 16.0
 STEP_NS: Final = 10
-# A kernel of as many grains as a vector has times so many bits is worth the helpers' time. A grain takes a few
-# microseconds with 256 bits, and half of that with 512. To have helpers that are awake costs less than one, but what
-# they write is in their caches, from where the next kernel has to fetch it line by line.
+# A kernel of two grains is worth the helpers' time: to have them costs less than a microsecond while they are awake. A
+# grain takes a few microseconds with vectors of 256 bits, and half of that with 512. What helpers write is in their
+# caches, from where the next kernel fetches it line by line, so a kernel that does not read far more than it writes
+# needs as many grains as a vector has times 128 bits.
+_GRAINS: Final = 2
 _GRAIN_BITS: Final = 128
+_READS: Final = 16
 _FEW: Final = 8
 # At most so many chunks of a kernel: with more, taking them costs and memory is read in pieces.
 CHUNKS: Final = 512
@@ -28,7 +31,9 @@ def time_of(kernel: Kernel) -> float:
 
 def is_parallel(kernel: Kernel) -> bool:
     """Whether helpers take part in a kernel."""
-    grains = max(isa.current().bits // _GRAIN_BITS, 2)
+    grains, cost = _GRAINS, kernel.cost()
+    if cost.read < _READS * cost.written:
+        grains = max(isa.current().bits // _GRAIN_BITS, grains)
     return kernel.items >= grains * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
 
 
