@@ -160,13 +160,15 @@ def test_instruction_sets_run_one_text(name):
 
 
 def test_texts_differ_where_nothing_is_promised():
-    if len(isa.possible()) < 2:
+    # A matrix unit has products only.
+    names = [n for n in isa.possible() if not isa.named(n).tiles]
+    if len(names) < 2:
         pytest.skip("one instruction set")
     texts = set()
-    for which in isa.possible():
+    for which in names:
         with nx.config.using(cpu_isa=which, reproducible=False):
             texts.add(nx.jit(jnp.exp).lower(array(99)).as_text(dialect="llvm"))
-    assert len(texts) == len(isa.possible())
+    assert len(texts) == len(names)
 
 
 @pytest.mark.parametrize("name", ["softmax", "functions", "matrix by matrix", "scan", "gradient of a kernel", "solve"])
