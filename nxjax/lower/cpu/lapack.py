@@ -219,11 +219,15 @@ def _bidiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     rooms = np.empty(1, d), np.empty(1, np.int64), np.empty(3 * n * n + 4 * n, d), np.empty(8 * n, np.int64)
     each = (_matrices(diagonals, 1), _matrices(above, 1), _matrices(values, 1), _matrices(left), _matrices(right))
     for diagonal, other, numbers, rows, lines in zip(*each, strict=True):
-        numbers[...] = diagonal[:n]
+        # The routine takes numbers near the smallest ones for zeros; powers of two change no other.
+        power = np.frexp(max(abs(diagonal[:n]).max(), abs(other[: n - 1]).max(initial=0)))[1]
+        numbers[...] = np.ldexp(diagonal[:n], -power)
+        beside = np.ldexp(other, -power)
         known = np.isfinite(numbers).all()
-        if not known or _call(name, b"U", b"I", n, numbers, other.copy(), rows, rows.shape[-1], v, n, *rooms):
+        if not known or _call(name, b"U", b"I", n, numbers, beside, rows, rows.shape[-1], v, n, *rooms):
             rows[...] = lines[...] = numbers[...] = np.nan
         else:
+            numbers[...] = np.ldexp(numbers, power)
             _turn(v, lines[:, :n])
 
 

@@ -196,6 +196,15 @@ def test_lapack_has_only_the_bidiagonal_matrix(shape, monkeypatch):
     assert "bidiagonal(" not in str(lowered(nx.make_jaxpr(f)(x)).steps)
 
 
+@pytest.mark.parametrize("scale", [1e-36, 1.0, 1e36])
+@pytest.mark.parametrize("n", [12, 20, 40])
+def test_singular_vectors_of_numbers_of_any_size(n, scale):
+    x = matrices(n, n)
+    u, s, vh = (np.asarray(y, "f8") for y in nx.jit(nx.numpy.linalg.svd)(np.float32(scale) * x))
+    np.testing.assert_allclose(u @ (s[:, None] / scale * vh), x, atol=1e-4)
+    np.testing.assert_allclose(s / scale, np.linalg.svdvals(x.astype("f8")), atol=1e-4)
+
+
 def test_large_factors_are_lapacks(monkeypatch):
     n = 300
     monkeypatch.setattr(linalg, "LARGE", 4 * n * n - 1)
