@@ -139,6 +139,8 @@ class _Model:
 
     def guess(self, sequences: Sequence[Sequence[int]]) -> NDArray | None:
         owner, ahead = self.owner, self.ahead
+        if max(map(len, sequences)) > owner.room:
+            return None
         starts = [common(had, tokens[:-1]) for had, tokens in zip(self.read, sequences, strict=True)]
         padded, counts, longest = owner.padded(sequences, starts, ahead + 1)
         if longest + ahead > owner.room:

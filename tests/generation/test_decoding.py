@@ -71,6 +71,12 @@ def test_guesses_up_to_the_last_place(params, config, small):
     assert tight.generate(PROMPTS, max_tokens=99, draft=PromptLookup(5, 1)).tokens == plain.tokens
 
 
+def test_a_decoder_without_room_guesses_nothing(params, config, small):
+    writer, little = Generator(params, config), Generator(small.params, small.config, room=20)
+    plain = writer.generate([[5], [1, 2, 3] * 9], max_tokens=6)
+    assert writer.generate([[5], [1, 2, 3] * 9], max_tokens=6, draft=Draft(little, 3)).tokens == plain.tokens
+
+
 def test_what_is_looked_up():
     assert PromptLookup(3, 2).after([1, 2, 9, 8, 2, 7, 1, 2]) == [9, 8, 2]
     assert PromptLookup(2, 2).after([4, 1, 4]) == [1, 4] and PromptLookup(2).after([1, 2, 3]) == [] == PromptLookup(
