@@ -23,6 +23,7 @@ from nxjax.generation.draft import Drafting, common
 from nxjax.generation.layers import FEW_TOKENS
 from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
+from nxjax.generation.rope import are_fixed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
 from nxjax.generation.weights import pack_weights
@@ -329,6 +330,8 @@ class GenerationRun:
         if kept is None or kept.cache is None:
             return [0] * len(self.rows), None
         (row,) = self.rows
+        if not are_fixed(self.owner.config, max(len(kept.tokens), len(row.prompt))):
+            return [0], None
         starts = [common(kept.tokens, row.prompt[:-1])]
         cache, kept.cache = kept.cache, None  # until it is given back, nobody else's
         return starts, cache._replace(length=jnp.asarray(np.array(starts, np.int32)))
@@ -358,14 +361,16 @@ class GenerationRun:
         for (chunks, size), some in groups.items():
             room = None if alone else owner.window(max(len(prompts[i]) for i in some), CHUNK) if chunks else size
             part = cache if alone and cache is not None else owner.empty(len(some), room)
-            at = np.array(some, np.int32)
+            at, lengths = np.array(some, np.int32), np.array([[len(prompts[i])] for i in some], np.int32)
             asked = earlier if alone else tree.map(lambda x, at=at: x[at], earlier)
             begins = [starts[i] for i in some]
             for left in range(chunks, -1, -1):
                 near = [prompts[i][: len(prompts[i]) - left * CHUNK] for i in some]
                 tokens, counts, longest = owner.padded(near, begins)
                 window = longest if fresh and left == chunks else owner.window(longest, tokens.shape[1])
-                first, its, part = owner.program(read, self.sampler, window)(part, tokens, counts, self.key, asked, at)
+                first, its, part = owner.program(read, self.sampler, window)(
+                    part, tokens, counts, lengths, self.key, asked, at
+                )
                 begins = list(map(len, near))
                 if not left:
                     y[some], log_p[some] = np.asarray(first), np.asarray(its)

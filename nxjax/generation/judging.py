@@ -84,15 +84,23 @@ def _window(generator: Generator, tokens: np.ndarray[Any, Any]) -> np.ndarray[An
         rows, counts, longest = generator.padded([tokens[:-1][: at + CHUNK]], [at])
         n, nexts = int(counts[0]), np.zeros_like(rows)
         nexts[0, :n] = tokens[at + 1 : at + 1 + n]
-        log_p, cache = generator.program(judged, generator.window(longest, rows.shape[1]))(cache, rows, counts, nexts)
+        program = generator.program(judged, generator.window(longest, rows.shape[1]))
+        log_p, cache = program(cache, rows, counts, np.array([[len(tokens) - 1]], np.int32), nexts)
         found.append(np.asarray(log_p, np.float64)[0, :n])
     return np.concatenate(found)
 
 
 def judged(
-    params: Params, config: DecoderConfig, window: int, cache: Cache, tokens: Array, counts: Array, nexts: Array
+    params: Params,
+    config: DecoderConfig,
+    window: int,
+    cache: Cache,
+    tokens: Array,
+    counts: Array,
+    lengths: Array,
+    nexts: Array,
 ) -> tuple[Array, Cache]:
-    """Read tokens [batch, t]: logarithms of the probabilities of ``nexts`` [batch, t] after them."""
-    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window, every=True)
+    """Read tokens [batch, t] of sequences of ``lengths`` [batch, 1]: logarithms of the probabilities of ``nexts`` [batch, t] after them."""
+    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window, every=True, lengths=lengths)
     log_p = nn.log_softmax(logits.astype("float32"))
     return jnp.take_along_axis(log_p, nexts[..., None], axis=-1)[..., 0], cache

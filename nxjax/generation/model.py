@@ -252,6 +252,7 @@ def extend(
     counts: Any = None,
     window: int | None = None,
     every: bool = False,
+    lengths: Any = None,
 ) -> tuple[Array, Cache]:
     """Read more tokens: add their keys and values to the cache, and return the logits after the last one.
 
@@ -264,6 +265,8 @@ def extend(
             default all.
         window: rows of the cache to use, at least those in use afterwards; by default all. Static.
         every: logits after every token, instead of the last real one. Static.
+        lengths: int [batch, 1], or [batch, t] for each token: of the sequences that the tokens are a part of, for
+            rotations that depend on it; by default those with the real tokens.
 
     Returns:
         Logits [batch, vocabulary] after the last real token of each sequence, or [batch, t, vocabulary], and the cache.
@@ -296,7 +299,7 @@ def extend(
         )
     positions = start[:, None] + jnp.arange(t, dtype=start.dtype)
     real = jnp.full((batch,), t, start.dtype) if counts is None else jnp.asarray(counts).astype(start.dtype)
-    turns = _turns(config, positions, start + real)
+    turns = _turns(config, positions, (start + real)[:, None] if lengths is None else lengths)
     few = t <= FEW_TOKENS
     rows, columns = positions[:, None, :, None], jnp.arange(window, dtype=start.dtype)[None, None, None, :]
     windows = set() if few else {config.window(i) for i in range(config.layers)}

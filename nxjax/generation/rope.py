@@ -80,26 +80,30 @@ def _yarn(rates: NDArray, scaling: RopeScaling, base: float) -> NDArray:
     return rates * (1 - divided + divided / scaling.factor)
 
 
+def are_fixed(config: DecoderConfig, length: int) -> bool:
+    """Whether the rates of sequences of up to so many tokens do not depend on their length."""
+    scaling = config.rope_scaling
+    return scaling is None or scaling.kind not in ("dynamic", "longrope") or scaling.original_context >= length
+
+
 def angles(config: DecoderConfig, positions: Any, length: Any, *, local: bool = False) -> tuple[Array, Array]:
     """Cosines and sines [batch, t, 1, pairs] of positions.
 
     Args:
         positions: int [batch, t], or the number of them, from 0 on.
-        length: tokens of the sequences with these, [batch] or a number.
+        length: tokens of the sequences, [batch, 1] or for each position [batch, t], or a number.
         local: of layers with a window.
     """
     scaling = config.rope_scaling
     if local and config.local_rope_base:
         return _looked_up(config, positions, LOCAL)
-    if scaling is None or scaling.kind not in ("dynamic", "longrope") or scaling.original_context >= config.context:
-        return _looked_up(config, positions, NEAR)
-    if isinstance(length, int) and length <= scaling.original_context:
+    if scaling is None or are_fixed(config, length if isinstance(length, int) else config.context):
         return _looked_up(config, positions, NEAR)
     if scaling.kind == "dynamic":
         return _dynamic(config, scaling, positions, length)
     if isinstance(length, int):
         return _looked_up(config, positions, FAR)
-    beyond = (length > scaling.original_context)[:, None, None, None]
+    beyond = (length > scaling.original_context)[:, :, None, None]
     near, far = (_looked_up(config, positions, which) for which in (NEAR, FAR))
     return jnp.where(beyond, far[0], near[0]), jnp.where(beyond, far[1], near[1])
 
@@ -120,7 +124,7 @@ def _dynamic(config: DecoderConfig, scaling: RopeScaling, positions: Any, length
     base = config.rope_base * (scaling.factor * grown - (scaling.factor - 1)) ** (pairs / (pairs - 1))
     rates = jnp.exp(jnp.log(base)[..., None] * jnp.asarray(-np.arange(pairs, dtype=np.float32) / pairs))
     at = jnp.arange(positions)[None] if isinstance(positions, int) else positions
-    turned = at[..., None].astype("float32") * (rates[:, None] if rates.ndim == 2 else rates)
+    turned = at[..., None].astype("float32") * rates
     return jnp.cos(turned)[:, :, None, :], jnp.sin(turned)[:, :, None, :]
 
 

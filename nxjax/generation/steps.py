@@ -38,12 +38,14 @@ def read(
     cache: Cache,
     tokens: Array,
     counts: Array,
+    lengths: Array,
     key: Any,
     earlier: Earlier,
     rows: Array,
 ) -> tuple[Array, Array, Cache]:
-    """Read prompts [batch, t], of which ``counts`` tokens are real, and choose the next ones [batch, 1]."""
-    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window)
+    """Read a part [batch, t] of prompts of ``lengths`` [batch, 1], of which ``counts`` tokens are real, and choose the
+    next ones [batch, 1]."""
+    logits, cache = extend(params, cache, tokens, config, counts=counts, window=window, lengths=lengths)
     y, log_p = _next(logits, key, rows, jnp.zeros_like(rows), earlier, sampler)
     return y[:, None], log_p[:, None], cache
 
@@ -68,7 +70,9 @@ def step(
     """
     batch, t = tokens.shape
     start = cache.length
-    logits, cache = extend(params, cache, tokens, config, window=window, every=True)
+    # A guess counts as what a call of its own would read.
+    lengths = start[:, None] + jnp.arange(1, t + 1, dtype=start.dtype)
+    logits, cache = extend(params, cache, tokens, config, window=window, every=True, lengths=lengths)
     alive, right = jnp.ones(batch, bool), jnp.zeros(batch, start.dtype)
     made: list[tuple[Array, Array]] = []
     for i in range(t):

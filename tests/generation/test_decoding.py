@@ -9,6 +9,7 @@ import nxjax as nx
 from nxjax import generation
 from nxjax.errors import InvalidFileError, ParameterError, ShapeError
 from nxjax.generation import DecoderConfig, Draft, Generator, PromptLookup, Sampler, Session, forward
+from nxjax.generation.config import RopeScaling
 
 PROMPTS = [[5], [1, 2, 3, 1, 2, 3, 1], [39, 0, 7, 7, 7, 12]]
 
@@ -69,6 +70,37 @@ def test_guesses_up_to_the_last_place(params, config, small):
     plain = tight.generate(PROMPTS, max_tokens=99)
     assert tight.generate(PROMPTS, max_tokens=99, draft=Draft(small, 5)).tokens == plain.tokens
     assert tight.generate(PROMPTS, max_tokens=99, draft=PromptLookup(5, 1)).tokens == plain.tokens
+
+
+@pytest.mark.parametrize(
+    "scaling",
+    [
+        RopeScaling("longrope", original_context=140, short=(1.0,) * 8, long=tuple(2.0 + i for i in range(8))),
+        RopeScaling("dynamic", factor=8.0, original_context=40),
+    ],
+    ids=["longrope", "dynamic"],
+)
+def test_rotations_that_depend_on_the_length(scaling, small):
+    """Whole chunks of a prompt, guesses and sessions see the rates of the sequence that they are a part of."""
+    long = DecoderConfig(40, **{**SIZES, "context": 224}, rope_scaling=scaling)
+    weights = generation.init(nx.random.key(0), long)
+    writer = Generator(weights, long)
+    for count in (37, 136, 190):
+        prompt = np.random.default_rng(count).integers(0, 40, count).tolist()
+        plain = writer.generate(prompt, max_tokens=12)
+        want = nx.nn.log_softmax(forward(weights, np.array([prompt], np.int32), long)[0, -1])[plain.tokens[0][0]]
+        np.testing.assert_allclose(plain.log_probabilities[0][0], want, rtol=1e-4)
+        for draft in (Draft(small, 3), Draft(writer, 3)):
+            assert writer.generate(prompt, max_tokens=12, draft=draft).tokens == plain.tokens
+        session = Session(writer)
+        session.generate(prompt[: count // 2], max_tokens=3)
+        assert session.generate(prompt, max_tokens=12).tokens == plain.tokens
+        for more in ([*prompt, *plain.tokens[0], 7], prompt[:20]):
+            assert session.generate(more, max_tokens=8).tokens == writer.generate(more, max_tokens=8).tokens
+    text = [*prompt, *plain.tokens[0]]
+    log_p = nx.nn.log_softmax(forward(weights, np.array([text[:-1]], np.int32), long)[0])
+    nll = -np.take_along_axis(np.asarray(log_p), np.array(text[1:])[:, None], 1).mean()
+    np.testing.assert_allclose(generation.perplexity(writer, text).value, np.exp(nll), rtol=1e-4)
 
 
 def test_a_decoder_without_room_guesses_nothing(params, config, small):
