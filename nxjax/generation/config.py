@@ -73,7 +73,7 @@ class DecoderConfig:
         layers: the number of layers.
         heads: query heads.
         kv_heads: heads of keys and values, a divisor of ``heads`` (Ainslie et al., "GQA", 2023).
-        head_size: numbers per head; even, because pairs are rotated.
+        head_size: numbers per head; even, where pairs are rotated.
         hidden: numbers inside a SwiGLU layer (Shazeer, "GLU variants improve transformer", 2020).
         context: the largest number of tokens of a sequence.
         rope_base: of the rotation's angles, ``position * rope_base ** (-2 i / head_size)`` for pair i (Su et al.,
@@ -151,7 +151,7 @@ class DecoderConfig:
                 expected="heads a multiple of kv_heads",
             )
         rotary = self.head_size if self.rotary is None else self.rotary
-        if type(rotary) is not int or rotary % 2 or not 0 < rotary <= self.head_size:
+        if type(rotary) is not int or (rotary % 2 and not self.learned_positions) or not 0 < rotary <= self.head_size:
             name = "head_size" if self.rotary is None else "rotary"
             raise ParameterError(f"DecoderConfig: {name}", got=rotary, expected="an even number, head_size at most")
         positive = ("rope_base", "epsilon", "embedding_scale")

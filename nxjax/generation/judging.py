@@ -100,7 +100,8 @@ def judged(
     lengths: Array,
     nexts: Array,
 ) -> tuple[Array, Cache]:
-    """Read tokens [batch, t] of sequences of ``lengths`` [batch, 1]: logarithms of the probabilities of ``nexts`` [batch, t] after them."""
+    """Read tokens [batch, t] of sequences of ``lengths`` [batch, 1]: logarithms of the probabilities of ``nexts``
+    [batch, t] after them."""
     logits, cache = extend(params, cache, tokens, config, counts=counts, window=window, every=True, lengths=lengths)
     log_p = nn.log_softmax(logits.astype("float32"))
     return jnp.take_along_axis(log_p, nexts[..., None], axis=-1)[..., 0], cache

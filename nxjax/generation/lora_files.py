@@ -240,6 +240,7 @@ def _scale(said: Mapping[str, Any], module: str, rank: int) -> float:
             raise InvalidFileError(f"{SETTINGS}: alpha_pattern", got=key[:80], expected="names of modules")
         if module == key or module.endswith(f".{key}"):
             alpha = value
+            break
     if not isinstance(alpha, int | float) or not math.isfinite(alpha):
         raise InvalidFileError(f"{SETTINGS}: lora_alpha", got=repr(alpha)[:80], expected="a number")
     return alpha / (math.sqrt(rank) if said.get("use_rslora") else rank)

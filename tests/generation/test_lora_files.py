@@ -57,7 +57,10 @@ def test_parts_of_a_matrix_are_put_together(base, tmp_path, rooted):
     downs, down = pair("model.layers.0.mlp.down_proj", 2, 96, 64)
     ups, up = pair("model.layers.0.mlp.up_proj", 1, 64, 96)
     adapters = given(
-        tmp_path / "adapter", queries | values | downs | ups, alpha_pattern={"q_proj": 12}, use_rslora=rooted
+        tmp_path / "adapter",
+        queries | values | downs | ups,
+        alpha_pattern={"q_proj": 12, "self_attn.q_proj": 99},
+        use_rslora=rooted,
     )
     scale = lambda alpha, rank: alpha / (rank**0.5 if rooted else rank)
     found = lora_merge(params, lora_from_pretrained(adapters, config, folder))

@@ -74,6 +74,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
         {"head_dim": None, "tie_word_embeddings": True, **rope("default", partial_rotary_factor=0.5)},
     ),
     "gpt2": ("gpt2", {}),
+    "gpt2 with odd heads": ("gpt2", {"n_embd": 30, "n_head": 2}),
     "mixtral": ("mixtral", {"num_local_experts": 5, "num_experts_per_tok": 2, "sliding_window": 8}),
     "qwen2-moe": (
         "qwen2_moe",
@@ -95,7 +96,9 @@ def written(tmp_path_factory):
         if name not in made:
             kind, more = copy.deepcopy(CASES[name])
             given = (
-                GPT2 if kind == "gpt2" else {k: v for k, v in {**SIZES, **more}.items() if v is not None or k in more}
+                {**GPT2, **more}
+                if kind == "gpt2"
+                else {k: v for k, v in {**SIZES, **more}.items() if v is not None or k in more}
             )
             if given.get("head_dim", 0) is None:
                 del given["head_dim"]
