@@ -21,13 +21,14 @@ ACTIVATIONS: Final = {
 }  # fmt: skip
 # Keys about training, files, or choosing tokens: they change no logit.
 _IGNORED: Final = """
-    _attn_implementation _attn_implementation_autoset _name_or_path architectures attention_dropout attn_pdrop auto_map
-    bad_words_ids begin_suppress_tokens bos_token_id chunk_size_feed_forward cross_attention_hidden_size
-    decoder_start_token_id diversity_penalty do_sample dtype early_stopping embd_pdrop encoder_no_repeat_ngram_size
-    eos_token_id exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label
-    initializer_range is_decoder is_llama_config label2id length_penalty max_length min_length model_type n_ctx
-    no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions output_hidden_states
-    output_router_logits output_scores pad_token_id prefix problem_type pruned_heads remove_invalid_values
+    _attn_implementation _attn_implementation_autoset _name_or_path _num_labels architectures attention_dropout
+    attn_pdrop auto_map bad_words_ids begin_suppress_tokens bos_token_id cache_implementation
+    chunk_size_feed_forward cross_attention_hidden_size decoder_start_token_id diversity_penalty do_sample dtype
+    early_stopping embd_pdrop encoder_no_repeat_ngram_size eos_token_id exponential_decay_length_penalty
+    finetuning_task forced_bos_token_id forced_eos_token_id id2label initializer_range is_decoder is_llama_config
+    label2id length_penalty max_length min_length model_type n_ctx n_special no_repeat_ngram_size num_beam_groups
+    num_beams num_return_sequences output_attentions output_hidden_states output_past output_router_logits
+    output_scores pad_token_id predict_special_tokens prefix problem_type pruned_heads remove_invalid_values
     reorder_and_upcast_attn repetition_penalty resid_pdrop return_dict return_dict_in_generate router_aux_loss_coef
     router_jitter_noise sep_token_id summary_activation summary_first_dropout summary_proj_to_labels summary_type
     summary_use_proj suppress_tokens task_specific_params temperature tf_legacy_loss tokenizer_class top_k top_p
@@ -215,9 +216,8 @@ def config_of(said: Mapping[str, Any], where: str) -> tuple[DecoderConfig, Famil
 
 
 def _activation(keys: Keys, *names: str) -> str:
-    given = next(
-        (x for name in names if (x := keys.left.pop(name, None)) is not None), keys.defaults.get("act", "silu")
-    )
+    said = [x for name in names if (x := keys.left.pop(name, None)) is not None]
+    given = said[0] if said else keys.defaults.get("act", "silu")
     if given not in ACTIVATIONS:
         raise InvalidFileError(f"{keys.where}: key {names[0]!r}", got=given, expected=", ".join(ACTIVATIONS))
     return ACTIVATIONS[given]
@@ -245,7 +245,10 @@ def _llama(keys: Keys, family: Family) -> dict[str, Any]:
         "windows": _windows(keys, family, layers),
         **_rope(keys, size, context),
     }
-    keys.only("pretraining_tp", 1)
+    for name in ("pretraining_tp", "full_attn_mod", "interpolate_factor"):
+        keys.only(name, 1)
+    for name in ("lm_head_bias", "use_mrope"):
+        keys.only(name, False)
     keys.only("use_bidirectional_attention", False, None)
     biases = []
     if keys.flag("qkv_bias", False) or keys.left.get("attention_bias"):
@@ -287,7 +290,8 @@ def _windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
 
 
 def _experts(keys: Keys, layers: int) -> dict[str, Any]:
-    count = keys.count("num_local_experts", 0) or keys.count("num_experts", 0)
+    local, every = keys.count("num_local_experts", 0), keys.count("num_experts", 0)
+    count = local or every
     step, without = keys.count("decoder_sparse_step", 1), keys.take("mlp_only_layers", [])
     shared = keys.count("shared_expert_intermediate_size", 0)
     hidden = keys.count("moe_intermediate_size", 0)
@@ -304,6 +308,13 @@ def _experts(keys: Keys, layers: int) -> dict[str, Any]:
         "shared_hidden": shared,
         "normalized_experts": is_normalized,
     }
+
+
+def _gemma(keys: Keys, family: Family) -> dict[str, Any]:
+    # The first files call the approximation "gelu".
+    if keys.left.get("hidden_act") == "gelu":
+        keys.left["hidden_act"] = "gelu_pytorch_tanh"
+    return _llama(keys, family)
 
 
 def _mixtral(keys: Keys, family: Family) -> dict[str, Any]:
@@ -433,15 +444,24 @@ _QWEN: Final = {"use_sliding_window": False, "sliding_window": 4096}
 _GEMMAS: Final = {
     "tie_word_embeddings": True, "act": "gelu_pytorch_tanh", "head_dim": 256,
 }  # fmt: skip
-_GEMMA2: Final = {**_GEMMAS, "query_pre_attn_scalar": 256, "sliding_window": 4096}
+_GEMMA2: Final = {**_GEMMAS, "query_pre_attn_scalar": 256, "sliding_window": 4096, "num_key_value_heads": 4}
+_CAPS: Final = {"attn_logit_softcapping": 50.0, "final_logit_softcapping": 30.0}
+_QWEN2_MOE: Final = {
+    "qkv_bias": True, "norm_topk_prob": False, "num_experts": 60, "num_experts_per_tok": 4,
+    "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632,
+}  # fmt: skip
+_QWEN3_MOE: Final = {
+    "num_key_value_heads": 4, "norm_topk_prob": False, "num_experts": 128, "num_experts_per_tok": 8,
+    "moe_intermediate_size": 768,
+}  # fmt: skip
 _POST: Final = {"post_norms": True}
 FAMILIES: Final[dict[str, Family]] = {
     "llama": Family(_LLAMA),
     "mistral": Family(_LLAMA, {"num_key_value_heads": 8, "sliding_window": 4096}, sliding=_always),
     "qwen2": Family(_LLAMA, {**_QWEN, "qkv_bias": True}, sliding=_late),
     "qwen3": Family(_LLAMA, {**_QWEN, "head_dim": 128}, {"qk_norm": True}, sliding=_late),
-    "gemma": Family(_LLAMA, _GEMMAS, scaled=True, lifted=True),
-    "gemma2": Family(_GEMMA, _GEMMA2, _POST, sliding=lambda i, keys: i % 2 == 0, scaled=True, lifted=True),
+    "gemma": Family(_LLAMA, _GEMMAS, scaled=True, lifted=True, read=_gemma),
+    "gemma2": Family(_GEMMA, {**_GEMMA2, **_CAPS}, _POST, sliding=lambda i, keys: i % 2 == 0, scaled=True, lifted=True),
     "gemma3_text": Family(
         _GEMMA,
         {**_GEMMA2, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
@@ -461,14 +481,17 @@ FAMILIES: Final[dict[str, Family]] = {
         read=_gpt2,
     ),
     "mixtral": Family(
-        _MIXTRAL, {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8}, sliding=_always, read=_mixtral
+        _MIXTRAL,
+        {"rms_norm_eps": 1e-5, "rope_theta": 1e6, "num_key_value_heads": 8, "num_experts": 8, "num_experts_per_tok": 2},
+        sliding=_always,
+        read=_mixtral,
     ),
     "qwen2_moe": Family(
         _LLAMA,
-        {**_QWEN, "qkv_bias": True, "norm_topk_prob": False},
+        {**_QWEN, **_QWEN2_MOE},
         sliding=lambda i, keys: i % 2 == 0 and i < keys.left.get("max_window_layers", 28),
     ),
-    "qwen3_moe": Family(_LLAMA, {**_QWEN, "norm_topk_prob": False}, {"qk_norm": True}, sliding=_always),
+    "qwen3_moe": Family(_LLAMA, {**_QWEN, **_QWEN3_MOE}, {"qk_norm": True}, sliding=_always),
 }
 
 

@@ -83,8 +83,26 @@ def test_several_files_with_an_index(tensors, tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("gemma", {"hidden_act": "gelu"}),
+        ("gemma2", {"cache_implementation": "hybrid", "hidden_act": "gelu", "hidden_activation": "gelu_pytorch_tanh"}),
+        ("gemma3_text", {"cache_implementation": "hybrid", "sliding_window_pattern": 6}),
+        ("phi3", {"full_attn_mod": 1, "interpolate_factor": 1, "lm_head_bias": False, "mlp_bias": False}),
+        ("qwen2", {"use_mrope": False}),
+        ("llama", {"_num_labels": 1, "n_special": 0, "output_past": True, "predict_special_tokens": True}),
+    ],
+)
+def test_keys_of_published_files_that_change_nothing(kind, more):
+    plain = {**SAID, "model_type": kind}
+    assert config_of({**plain, **more}, "config.json") == config_of(plain, "config.json")
+
+
+@pytest.mark.parametrize(
     ("changes", "match"),
     [
+        ({"lm_head_bias": True}, "lm_head_bias"),
+        ({"full_attn_mod": 2}, "full_attn_mod"),
         ({"attention_dilation": 2}, "attention_dilation"),
         ({"quantization_config": {"bits": 4}}, "quantization_config"),
         ({"model_type": "mamba"}, "mamba"),

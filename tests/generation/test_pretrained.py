@@ -1,6 +1,7 @@
 """Checkpoints that `transformers` writes, with random weights of every family: its logits, its tokens."""
 
 import copy
+import re
 from typing import Any
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 import nxjax as nx
 from nxjax.generation import extend, forward, from_pretrained, init_cache, save_pretrained
+from nxjax.generation.families import FAMILIES, config_of
 
 SIZES = {
     "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -166,6 +168,18 @@ def test_logits_and_tokens_are_those_of_transformers(written, name):
     np.testing.assert_allclose(nx.jit(lambda t: forward(params, t, config))(tokens), want, atol=1e-4)
 
 
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_a_file_leaves_out_is_the_default_of_transformers(kind):
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    said = transformers.AutoConfig.for_model(kind).to_dict()
+    config, _ = config_of(said, "config.json")
+    sizes = re.compile("model_type|n_|.*hidden|.*intermediate|.*layers|.*position|num_attention_heads|vocab")
+    least = {k: v for k, v in said.items() if sizes.match(k) and not k.startswith("moe")}
+    assert config_of(least, "config.json")[0] == config
+    for key in said.keys() - least.keys():
+        assert config_of({k: v for k, v in said.items() if k != key}, "config.json")[0] == config, key
+
+
 def test_several_files_of_transformers(written, tmp_path):
     _, model = written("smollm2")
     model.to("cpu").save_pretrained(tmp_path, max_shard_size="20KB")
@@ -178,13 +192,14 @@ def test_several_files_of_transformers(written, tmp_path):
 @pytest.mark.parametrize("name", CASES)
 def test_written_back_it_is_the_same_model(written, name, tmp_path):
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-    folder, model = written(name)
+    folder, _ = written(name)
     params, config, _ = from_pretrained(folder)
     save_pretrained(tmp_path / "m", params, config, folder)
     again, sizes, _ = from_pretrained(tmp_path / "m")
     assert sizes == config and nx.tree.structure(again) == nx.tree.structure(params)
     for x, y in zip(nx.tree.leaves(again), nx.tree.leaves(params), strict=True):
         np.testing.assert_array_equal(x, y)
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "m", attn_implementation="eager").eval()
+    # Both are loaded: dynamic rotations remember the longest sequence.
+    load = lambda place: transformers.AutoModelForCausalLM.from_pretrained(place, attn_implementation="eager").eval()
     tokens = tokens_of(2, 30)
-    np.testing.assert_allclose(theirs(loaded, tokens), theirs(model, tokens), atol=1e-6)
+    np.testing.assert_allclose(theirs(load(tmp_path / "m"), tokens), theirs(load(folder), tokens), atol=1e-6)
