@@ -36,6 +36,8 @@ _IGNORED: Final = """
     use_bfloat16 use_cache
 """
 IGNORED: Final = frozenset(_IGNORED.split())
+# More than any decoder has: a damaged description takes no time and no memory.
+LAYERS: Final = 10_000
 # Parts of the tree -> names in the file, joined by columns where there are several; of several rows the first that is
 # there. ``{e}`` is each expert.
 Names = Mapping[str, tuple[tuple[str, ...], ...]]
@@ -122,11 +124,12 @@ class Keys:
             raise InvalidFileError(f"{self.where}: a key is missing", got=f"no {name!r}", expected=name)
         return default[0]
 
-    def count(self, name: str, *default: Any) -> int:
+    def count(self, name: str, *default: Any, most: int = 2**31 - 1) -> int:
         """A whole number."""
         n = self.take(name, *default)
-        if type(n) is not int or n < 0:
-            raise InvalidFileError(f"{self.where}: key {name!r}", got=repr(n)[:100], expected="a whole number")
+        if type(n) is not int or not 0 <= n <= most:
+            expected = f"a whole number, {most} at most"
+            raise InvalidFileError(f"{self.where}: key {name!r}", got=repr(n)[:100], expected=expected)
         return n
 
     def number(self, name: str, *default: Any) -> float:
@@ -225,7 +228,8 @@ def _activation(keys: Keys, *names: str) -> str:
 
 def _llama(keys: Keys, family: Family) -> dict[str, Any]:
     """Sizes of the families that descend from Llama."""
-    width, heads, layers = (keys.count(k) for k in ("hidden_size", "num_attention_heads", "num_hidden_layers"))
+    width, heads = keys.count("hidden_size"), keys.count("num_attention_heads")
+    layers = keys.count("num_hidden_layers", most=LAYERS)
     if not heads or (width % heads and not keys.left.get("head_dim")):
         raise InvalidFileError(f"{keys.where}: key 'num_attention_heads'", got=heads, expected=f"a divisor of {width}")
     size = keys.count("head_dim", width // heads)
@@ -333,7 +337,7 @@ def _gpt2(keys: Keys, family: Family) -> dict[str, Any]:
     return {
         "vocabulary": keys.count("vocab_size"),
         "width": width,
-        "layers": keys.count("n_layer"),
+        "layers": keys.count("n_layer", most=LAYERS),
         "heads": heads,
         "kv_heads": heads,
         "head_size": width // heads,

@@ -101,6 +101,7 @@ def test_keys_of_published_files_that_change_nothing(kind, more):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
+        ({"num_hidden_layers": 10**9}, "10000 at most"),
         ({"lm_head_bias": True}, "lm_head_bias"),
         ({"full_attn_mod": 2}, "full_attn_mod"),
         ({"attention_dilation": 2}, "attention_dilation"),
