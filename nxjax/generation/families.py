@@ -139,6 +139,13 @@ class Keys:
             raise InvalidFileError(f"{self.where}: key {name!r}", got=repr(x)[:100], expected="a number")
         return float(x)
 
+    def numbers(self, name: str, *default: Any) -> list[Any]:
+        """A list of numbers."""
+        xs = self.take(name, *default)
+        if not isinstance(xs, list) or not all(type(x) in (int, float) for x in xs):
+            raise InvalidFileError(f"{self.where}: key {name!r}", got=repr(xs)[:100], expected="a list of numbers")
+        return xs
+
     def flag(self, name: str, *default: bool) -> bool:
         """Yes or no."""
         x = self.take(name, *default)
@@ -266,8 +273,7 @@ def _llama(keys: Keys, family: Family) -> dict[str, Any]:
     if "query_pre_attn_scalar" in keys.left or "query_pre_attn_scalar" in keys.defaults:
         made["query_scale"] = keys.number("query_pre_attn_scalar") ** -0.5
     for key, name in (("attn_logit_softcapping", "attention_cap"), ("final_logit_softcapping", "logit_cap")):
-        cap = keys.take(key, None)
-        made[name] = None if cap is None else float(cap)
+        made[name] = keys.number(key, 0.0) or None
     return made | _experts(keys, layers)
 
 
@@ -296,7 +302,7 @@ def _windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
 def _experts(keys: Keys, layers: int) -> dict[str, Any]:
     local, every = keys.count("num_local_experts", 0), keys.count("num_experts", 0)
     count = local or every
-    step, without = keys.count("decoder_sparse_step", 1), keys.take("mlp_only_layers", [])
+    step, without = keys.count("decoder_sparse_step", 1), keys.numbers("mlp_only_layers", [])
     shared = keys.count("shared_expert_intermediate_size", 0)
     hidden = keys.count("moe_intermediate_size", 0)
     is_normalized = keys.flag("norm_topk_prob", True)
@@ -376,7 +382,7 @@ def _rope(keys: Keys, size: int, context: int) -> dict[str, Any]:
     made: dict[str, Any] = {"rope_base": rope.number("rope_theta", 10000.0 if base is None else base)}
     if int(size * fraction) != size:
         made["rotary"] = int(size * fraction)
-    scaling = _scaling(rope, context, keys.take("original_max_position_embeddings", None))
+    scaling = _scaling(rope, context, keys.count("original_max_position_embeddings", 0))
     rope.finish(frozenset())
     if (local_base is not None and local_base != made["rope_base"]) or (local_base and scaling):
         made["local_rope_base"] = float(local_base)
@@ -385,16 +391,19 @@ def _rope(keys: Keys, size: int, context: int) -> dict[str, Any]:
     return made | {"rope_scaling": scaling, "context": longest}
 
 
-def _scaling(rope: Keys, context: int, original: Any) -> RopeScaling | None:
-    """A scaling of rates, with what files leave to be computed."""
+def _scaling(rope: Keys, context: int, original: int) -> RopeScaling | None:
+    """A scaling of rates, with what files leave to be computed; the original context is 0 where it is said inside."""
     old, kind = rope.left.pop("type", None), rope.left.pop("rope_type", None)
     kind = kind or old or "default"
     if kind in ("su", "yarn") and "short_factor" in rope.left:
         kind = "longrope"  # as Phi-3's first files name it
-    inside = rope.take("original_max_position_embeddings", context)
+    inside = rope.count("original_max_position_embeddings", context)
     if kind == "default":
         return None
-    before = inside if original is None else original
+    before = original or inside
+    if before < 2:
+        name = "original_max_position_embeddings"
+        raise InvalidFileError(f"{rope.where}: key {name!r}", got=before, expected="2 or more")
     made: dict[str, Any] = {"kind": kind, "original_context": before}
     if kind == "dynamic":
         made["original_context"] = context
@@ -413,7 +422,7 @@ def _scaling(rope: Keys, context: int, original: Any) -> RopeScaling | None:
         made["beta_fast"], made["beta_slow"] = rope.number("beta_fast", 32.0), rope.number("beta_slow", 1.0)
         made["truncate"] = rope.flag("truncate", True)
     if kind == "longrope":
-        made["short"], made["long"] = (tuple(map(float, rope.take(k))) for k in ("short_factor", "long_factor"))
+        made["short"], made["long"] = (tuple(map(float, rope.numbers(k))) for k in ("short_factor", "long_factor"))
     try:
         return RopeScaling(**made)
     except ParameterError as error:

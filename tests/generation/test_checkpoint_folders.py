@@ -102,6 +102,11 @@ def test_keys_of_published_files_that_change_nothing(kind, more):
     ("changes", "match"),
     [
         ({"num_hidden_layers": 10**9}, "10000 at most"),
+        ({"attn_logit_softcapping": "x"}, "attn_logit_softcapping"),
+        ({"mlp_only_layers": 3}, "mlp_only_layers"),
+        ({"rope_scaling": {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": "x"}}, "original_max"),
+        ({"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 1}}, "original_max"),
+        ({"rope_scaling": {"type": "longrope", "short_factor": "ab", "long_factor": "ab"}}, "short_factor"),
         ({"lm_head_bias": True}, "lm_head_bias"),
         ({"full_attn_mod": 2}, "full_attn_mod"),
         ({"attention_dilation": 2}, "attention_dilation"),
