@@ -81,7 +81,7 @@ def _window(generator: Generator, tokens: np.ndarray[Any, Any]) -> np.ndarray[An
     """Logarithms of the probabilities of all tokens but the first, float64."""
     cache, found = generator.empty(1), list[Any]()
     for at in range(0, len(tokens) - 1, CHUNK):
-        rows, counts, longest = generator.padded([tokens[:-1][: at + CHUNK]], [at])
+        rows, counts, longest = generator.padded([tokens[:-1][: at + CHUNK].tolist()], [at])
         n, nexts = int(counts[0]), np.zeros_like(rows)
         nexts[0, :n] = tokens[at + 1 : at + 1 + n]
         program = generator.program(judged, generator.window(longest, rows.shape[1]))
