@@ -96,7 +96,7 @@ def using(values: Mapping[str, int]) -> Generator[None]:
     ...     GEMM_DEPTH()
     768
     >>> GEMM_DEPTH()
-    384
+    0
     """
     wrong = [name for name in values if name not in KNOBS]
     if wrong:

@@ -22,7 +22,8 @@ _TILES: Final = 18
 
 def _asks() -> Callable[..., int] | None:
     """The system call, where there is one."""
-    if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32 or os.uname().machine != "x86_64":
+    uname = getattr(os, "uname", None)
+    if not sys.platform.startswith("linux") or sys.maxsize < 1 << 32 or uname is None or uname().machine != "x86_64":
         return None
     return ctypes.CDLL(None).syscall
 
