@@ -78,7 +78,7 @@ def test_a_small_part_of_a_result_is_a_result(arranged: Any):
     """Scores beside boxes: one grid of 8 bits for both leaves nothing of the scores, and hardly adds to the noise."""
     f = lambda x: arranged(jnp.concatenate([jnp.tanh(x) * 300, score(x)], 1))
     (said,) = told(f, X)
-    # What arranges the scores loses as much as what joins them: rounding decides which of both is the third that is named.
+    # What arranges the scores loses as much as what joins them: rounding decides which of both is named third.
     assert "signal-to-noise" in said and ("concatenate_0" in said or "transpose_0" in said)
     qf = nx.quantize(f, calibrate=[(X,)])
     assert qf.trials[-1].found > 20.0
