@@ -96,7 +96,7 @@ def init_cache(config: DecoderConfig, batch: int = 1, room: int | None = None, d
     (2, (3, 16, 1, 4), 3072)
     """
     room = config.context if room is None else room
-    if not 1 <= room <= config.context:
+    if type(room) is not int or not 1 <= room <= config.context:
         raise ParameterError("init_cache: room", got=room, expected=f"1 to {config.context}, the decoder's context")
     kept = _dtype(dtype)
     shape = (batch, room, config.kv_heads, config.head_size)

@@ -22,7 +22,7 @@ from nxjax.generation.config import DecoderConfig
 from nxjax.generation.draft import Drafting, common
 from nxjax.generation.layers import FEW_TOKENS
 from nxjax.generation.model import Params, check
-from nxjax.generation.result import Generated, GeneratedSequence, listed
+from nxjax.generation.result import Generated, GeneratedSequence, listed, listed_tokens
 from nxjax.generation.rope import are_fixed
 from nxjax.generation.sampling import Earlier, Sampler
 from nxjax.generation.steps import loop, read, step
@@ -115,15 +115,13 @@ class Generator:
                 expected=f"{config.vocabulary} or fewer",
             )
         check(params, config)
-        own = None if tokenizer is None else tokenizer.ends
-        ends = own if end is None else end
-        self.ends: tuple[int, ...] = () if ends is None else (ends,) if isinstance(ends, int) else tuple(ends)
+        own: tuple[int, ...] = () if tokenizer is None else tokenizer.ends
+        self.ends = own if end is None else listed_tokens(end, config.vocabulary, "Generator: end")
         self.room = config.context if room is None else room
         self.cache_dtype = cache_dtype
-        quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
         # Not what was given: whoever lets go of it has one copy.
-        self.params = pack_weights(params, activations) if quantized else params
-        self._is_quantized = quantized
+        self.params = pack_weights(params, activations)
+        self._is_quantized = any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized)))
         self.empty(1)
         self._programs: dict[Any, Any] = {}
         self._calls: Counter[Any] = Counter()

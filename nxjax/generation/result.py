@@ -37,6 +37,21 @@ def listed(prompts: Any) -> tuple[list[str | list[int]], bool]:
     return [p if isinstance(p, str) else [int(t) for t in p] for p in given], several
 
 
+def listed_tokens(given: Any, vocabulary: int, what: str) -> tuple[int, ...]:
+    """A token or several, of so many that there are.
+
+    Raises:
+        ParameterError: with ``what``, if one of them is no token.
+
+    >>> listed_tokens(3, 9, "end"), listed_tokens([3, 5], 9, "end")
+    ((3,), (3, 5))
+    """
+    tokens = np.asarray(given).reshape(-1).tolist()
+    if not all(type(t) is int and 0 <= t < vocabulary for t in tokens):
+        raise ParameterError(what, got=repr(given)[:100], expected=f"tokens, 0 to {vocabulary - 1}")
+    return tuple(tokens)
+
+
 @final
 class GeneratedSequence:
     """One sequence: its prompt, what was added, and why it ended."""

@@ -73,10 +73,11 @@ def pack_weights(params: Params, activations: str | None = None) -> Params:
         activations: how products with these weights are computed. "float32": of floats, exact up to rounding. "int8":
             each 32 (or 16) numbers of a row become whole numbers from -127 to 127 and a scale, and sums of products of
             whole numbers are exact. That is faster, and changes logits by about a hundredth. By default as they are;
-            float32 at first.
+            float32 at first. Weights in floats, and those whose groups are of other sizes, have products of floats.
 
     Raises:
-        ParameterError: other activations, or a leaf that is a number or a text.
+        ParameterError: other activations, "int8" where no weights are in few bits, or a leaf that is a number or a
+            text.
 
     >>> from nxjax.generation import init
     >>> config = DecoderConfig(vocabulary=9, width=64, layers=1, heads=2, kv_heads=1, head_size=4, hidden=8, context=16)
@@ -87,6 +88,12 @@ def pack_weights(params: Params, activations: str | None = None) -> Params:
 
     if activations not in (None, *ACTIVATIONS):
         raise ParameterError("pack_weights: activations", got=activations, expected=" or ".join(ACTIVATIONS))
+    if activations == "int8" and not any(map(is_quantized, tree.leaves(params, is_leaf=is_quantized))):
+        raise ParameterError(
+            "pack_weights: activations of int8 are multiplied with weights in few bits",
+            got="weights in floats",
+            fix="quantize_weights(params, config), or a file in few bits",
+        )
 
     def each(path: Any, w: Any) -> Any:
         if isinstance(w, (bool, int, float, complex, str, bytes)):

@@ -59,7 +59,8 @@ def test_texts_end_at_end_tokens_and_at_the_last_place(params, config):
     free = Generator(params, config, room=16).generate(PROMPTS, max_tokens=99)
     assert [len(t) for t in free.tokens] == [15, 13, 10] and free.reasons == ["length"] * 3
     end = free.tokens[1][4]
-    ending = Generator(params, config, end=[end, 300], room=16)
+    never = next(t for t in range(300) if not any(t in row for row in free.tokens))
+    ending = Generator(params, config, end=[end, never], room=16)
     for on_device in (False, True):
         made = ending.generate(PROMPTS, max_tokens=99, on_device=on_device)
         for tokens, before, reason in zip(made.tokens, free.tokens, made.reasons, strict=True):
@@ -152,6 +153,18 @@ def test_wrong_calls_are_named(generator, params, config, tokenizer):
         Generator(params, DecoderConfig(**{**config.to_dict(), "vocabulary": 260}), tokenizer)
     with pytest.raises(ParameterError, match="beams"):
         beam_search(generator, [1], 0)
+    for end in (300, -1, [3, 999], True, "a", 2.5):
+        with pytest.raises(ParameterError, match="Generator: end"):
+            Generator(params, config, end=end)
+    assert Generator(params, config, end=np.array([3, 7])).ends == (3, 7)
+    for call in (Generator, lambda p, _, **how: pack_weights(p, **how)):
+        with pytest.raises(ParameterError, match="in few bits"):
+            call(params, config, activations="int8")
+        with pytest.raises(ParameterError, match="activations"):
+            call(params, config, activations="int3")
+    for room in (2.5, True, 161):
+        with pytest.raises(ParameterError, match="room"):
+            Generator(params, config, room=room)
 
 
 def test_prompts_longer_than_a_chunk(generator, params, config):
