@@ -36,6 +36,28 @@ _IGNORED: Final = """
     use_bfloat16 use_cache
 """
 IGNORED: Final = frozenset(_IGNORED.split())
+_WINDOWED: Final = "mistral mixtral phi3 qwen2 qwen3 qwen2_moe qwen3_moe gemma2 gemma3_text"
+# Keys that are some families' only: whose, and the values that say nothing in the files of others.
+_OWN: Final[dict[str, tuple[str, tuple[Any, ...]]]] = {
+    "sliding_window": (_WINDOWED, (None, 0)),
+    "use_sliding_window": ("llama gemma qwen2 qwen3 qwen2_moe qwen3_moe", (None, True)),
+    "rope_local_base_freq": ("gemma3_text", (None,)),
+    "qkv_bias": ("qwen2_moe", (None, False)),
+    "attention_bias": ("llama qwen3 qwen3_moe gemma gemma2 gemma3_text", (None, False)),
+    "mlp_bias": ("llama", (None, False)),
+    "query_pre_attn_scalar": ("gemma2 gemma3_text", (None,)),
+    "attn_logit_softcapping": ("gemma2", (None, 0)),
+    "final_logit_softcapping": ("gemma2 gemma3_text", (None, 0)),
+    "hidden_activation": ("gemma gemma2 gemma3_text", (None,)),
+    "num_local_experts": ("mixtral qwen2_moe qwen3_moe", (None, 0)),
+    "num_experts": ("mixtral qwen2_moe qwen3_moe", (None, 0)),
+    "num_experts_per_tok": ("mixtral qwen2_moe qwen3_moe", (None, 0)),
+    "moe_intermediate_size": ("qwen2_moe qwen3_moe", (None, 0)),
+    "shared_expert_intermediate_size": ("qwen2_moe", (None, 0)),
+    "norm_topk_prob": ("qwen2_moe qwen3_moe", (None, True)),
+    "decoder_sparse_step": ("qwen2_moe qwen3_moe", (None, 1)),
+    "mlp_only_layers": ("qwen2_moe qwen3_moe", (None, [])),
+}
 # More than any decoder has: a damaged description takes no time and no memory.
 LAYERS: Final = 10_000
 # Parts of the tree -> names in the file, joined by columns where there are several; of several rows the first that is
@@ -162,6 +184,15 @@ class Keys:
                 expected=allowed[0],
             )
 
+    def without(self, name: str, kind: str, *silent: Any) -> None:
+        """A key that a family does not have; in its files it may have values that say nothing."""
+        if name in self.left and (x := self.left.pop(name)) not in silent:
+            raise InvalidFileError(
+                f"{self.where}: key {name!r}, which {kind} does not have",
+                got=repr(x)[:100],
+                fix="leave the key out if it changes no logit; the file may be another family's",
+            )
+
     def finish(self, ignored: frozenset[str] = IGNORED) -> None:
         """Raise for keys that are not understood."""
         if unknown := sorted(k for k in self.left if k not in ignored):
@@ -181,7 +212,8 @@ class Family:
         names: of tensors.
         defaults: of keys that files leave out.
         options: of `DecoderConfig`.
-        sliding: whether a layer has a window, from its number and the keys; None: those that ``layer_types`` names.
+        sliding: whether a layer has a window, from its number and the keys; None: no layer has one.
+        typed: whether ``layer_types`` says which layers have one instead.
         scaled: embeddings are multiplied by sqrt(width).
         lifted: norms multiply by 1 + weight.
         rows_first: matrices are stored as [inputs, outputs].
@@ -194,6 +226,7 @@ class Family:
     defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     sliding: Callable[[int, Keys], bool] | None = None
+    typed: bool = False
     scaled: bool = False
     lifted: bool = False
     rows_first: bool = False
@@ -217,7 +250,13 @@ def config_of(said: Mapping[str, Any], where: str) -> tuple[DecoderConfig, Famil
         )
     family = FAMILIES[kind]
     keys = Keys(said, family.defaults, where)
+    for name, (families, silent) in _OWN.items():
+        if kind not in families.split():
+            keys.without(name, kind, *silent)
     made = family.read(keys, family)
+    if made.get("rotary") and kind != "phi3":
+        keys.left["partial_rotary_factor"] = made["rotary"] / made["head_size"]
+        keys.without("partial_rotary_factor", kind)
     keys.finish()
     try:
         return DecoderConfig(**{**made, **family.options}), family
@@ -281,15 +320,17 @@ def _windows(keys: Keys, family: Family, layers: int) -> tuple[int, ...]:
     is_used = keys.flag("use_sliding_window", True)
     window = keys.take("sliding_window", None)
     types = keys.take("layer_types", None)
-    if types is None:
-        has = [family.sliding is not None and family.sliding(i, keys) for i in range(layers)]
-    else:
+    has = [family.sliding is not None and family.sliding(i, keys) for i in range(layers)]
+    if types is not None:
         known = {"full_attention": False, "sliding_attention": True}
         if not isinstance(types, list) or len(types) != layers or not all(t in known for t in types):
             raise InvalidFileError(
                 f"{keys.where}: key 'layer_types'", got=repr(types)[:100], expected=f"{layers} of {', '.join(known)}"
             )
-        has = [known[t] for t in types]
+        own, has = has, [known[t] for t in types]
+        if window and has != own and not family.typed:
+            alike = f"{'sliding' if own[0] else 'full'}_attention in all layers"
+            raise InvalidFileError(f"{keys.where}: key 'layer_types'", got=repr(types)[:100], expected=alike)
     for name in ("max_window_layers", "sliding_window_pattern", "_sliding_window_pattern"):
         keys.left.pop(name, None)
     if not (window and is_used and any(has)):
@@ -324,6 +365,8 @@ def _gemma(keys: Keys, family: Family) -> dict[str, Any]:
     # The first files call the approximation "gelu".
     if keys.left.get("hidden_act") == "gelu":
         keys.left["hidden_act"] = "gelu_pytorch_tanh"
+    if (newer := keys.left.get("hidden_activation")) is not None:
+        keys.only("hidden_act", newer, None)
     return _llama(keys, family)
 
 
@@ -471,15 +514,24 @@ _POST: Final = {"post_norms": True}
 FAMILIES: Final[dict[str, Family]] = {
     "llama": Family(_LLAMA),
     "mistral": Family(_LLAMA, {"num_key_value_heads": 8, "sliding_window": 4096}, sliding=_always),
-    "qwen2": Family(_LLAMA, {**_QWEN, "qkv_bias": True}, sliding=_late),
-    "qwen3": Family(_LLAMA, {**_QWEN, "head_dim": 128}, {"qk_norm": True}, sliding=_late),
+    "qwen2": Family(_LLAMA, {**_QWEN, "qkv_bias": True}, sliding=_late, typed=True),
+    "qwen3": Family(_LLAMA, {**_QWEN, "head_dim": 128}, {"qk_norm": True}, sliding=_late, typed=True),
     "gemma": Family(_LLAMA, _GEMMAS, scaled=True, lifted=True, read=_gemma),
-    "gemma2": Family(_GEMMA, {**_GEMMA2, **_CAPS}, _POST, sliding=lambda i, keys: i % 2 == 0, scaled=True, lifted=True),
+    "gemma2": Family(
+        _GEMMA,
+        {**_GEMMA2, **_CAPS},
+        _POST,
+        sliding=lambda i, keys: i % 2 == 0,
+        typed=True,
+        scaled=True,
+        lifted=True,
+    ),
     "gemma3_text": Family(
         _GEMMA,
         {**_GEMMA2, "rope_theta": 1e6, "rope_local_base_freq": 1e4},
         {**_POST, "qk_norm": True},
         sliding=_pattern,
+        typed=True,
         scaled=True,
         lifted=True,
     ),
@@ -503,6 +555,7 @@ FAMILIES: Final[dict[str, Family]] = {
         _LLAMA,
         {**_QWEN, **_QWEN2_MOE},
         sliding=lambda i, keys: i % 2 == 0 and i < keys.left.get("max_window_layers", 28),
+        typed=True,
     ),
     "qwen3_moe": Family(_LLAMA, {**_QWEN, **_QWEN3_MOE}, {"qk_norm": True}, sliding=_always),
 }

@@ -101,8 +101,10 @@ def described(
         said = {new: own.pop(old) for old, new in _KEYS.items() if old in own}
         said |= _rope(own, kind, said, factors, where)
     said["model_type"] = _KINDS[kind]
+    if kind == "llama":
+        said["sliding_window"] = None  # llama.cpp does not look at it here
     if kind == "llama" and said.get("num_experts"):
-        said |= {"model_type": "mixtral", "num_local_experts": said.pop("num_experts"), "sliding_window": None}
+        said |= {"model_type": "mixtral", "num_local_experts": said.pop("num_experts")}
         said["intermediate_size"] = said.pop("moe_intermediate_size", said.get("intermediate_size"))
     for name in _AGAIN & own.keys():
         del own[name]

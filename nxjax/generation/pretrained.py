@@ -29,6 +29,7 @@ from nxjax.trace.boundary import entry
 
 NDArray = np.ndarray[Any, Any]
 CONFIG: Final = "config.json"
+HEAD: Final = "lm_head.weight"
 # Parts of names that a base model leaves out, and buffers that older files hold.
 _PREFIXES: Final = ("model.", "transformer.")
 _BUFFERS: Final = (".rotary_emb.inv_freq", ".attn.bias", ".attn.masked_bias")
@@ -147,11 +148,17 @@ def _assembled(
     where: str,
 ) -> Params:
     """The tree of parameters, once all tensors are there and none is left over; ``whole`` has the file's context."""
-    chosen = chosen_names(whole, family, set(stored), where)
+    names = set(stored)
+    chosen = chosen_names(whole, family, names, where)
+    if whole.tied and HEAD in names and not np.array_equal(read(HEAD), read(table := chosen["embedding",][0][0])):
+        raise InvalidFileError(
+            f"{where}: tensors {HEAD!r} and {table!r} differ, and 'tie_word_embeddings' says they are one",
+            fix=f"write tie_word_embeddings: false in {CONFIG}, or leave out {HEAD}",
+        )
     leaves: dict[tuple[Any, ...], Any] = {}
     for path, rows in chosen.items():
         want = _at(whole.shapes if len(path) == 1 else whole.shapes["layers"][path[1]], path)
-        parts = [_stacked([read(n) for n in row]) for row in rows]
+        parts = [np.stack([np.asarray(read(n)) for n in row]) if is_apart(row) else read(row[0]) for row in rows]
         if family.lifted and path[-1] in NORMS:
             parts = [1 + np.asarray(p, np.float32) for p in parts]
         try:
@@ -224,7 +231,7 @@ def chosen_names(
             expected=", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else ""),
         )
     if config.tied:
-        left.discard("lm_head.weight")  # which older files repeat
+        left.discard(HEAD)  # which older files repeat
     if left:
         raise InvalidFileError(
             f"{where}: {len(left)} tensors that this decoder does not use",
@@ -238,8 +245,6 @@ def each_name(name: str, experts: int) -> list[str]:
     return [name.replace("{e}", str(e)) for e in range(experts)] if "{e}" in name else [name]
 
 
-def _stacked(parts: Sequence[NDArray | gguf.IntegerMatrix]) -> NDArray | gguf.IntegerMatrix:
-    """The matrices of experts as one tensor."""
-    if len(parts) == 1:
-        return parts[0]
-    return np.stack([np.asarray(p) for p in parts])
+def is_apart(names: Sequence[str]) -> bool:
+    """Whether each of these names is one expert's matrix, and they are a tensor together; there may be one expert."""
+    return ".experts.0." in names[0]

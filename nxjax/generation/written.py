@@ -22,7 +22,7 @@ from nxjax.generation import gguf
 from nxjax.generation.config import DecoderConfig
 from nxjax.generation.families import Family, config_of, names_of
 from nxjax.generation.model import Params, check
-from nxjax.generation.pretrained import CONFIG, FLOATS, NORMS, TOKENS, chosen_names, each_name, is_turned
+from nxjax.generation.pretrained import CONFIG, FLOATS, NORMS, TOKENS, chosen_names, each_name, is_apart, is_turned
 from nxjax.generation.tokenizer import Tokenizer
 from nxjax.interop.ggml import BLOCKS
 from nxjax.interop.weights import gguf_keys, gguf_tensors
@@ -238,7 +238,7 @@ def _pieces(
             leaf = leaf - np.float32(1)
         for names, part in zip(rows, np.split(leaf, ends, -1), strict=True):
             part = np.swapaxes(part, -1, -2) if part.ndim > 1 and is_turned(path, family) else part
-            yield from zip(names, part if len(names) > 1 else [part], strict=True)
+            yield from zip(names, part if is_apart(names) else [part], strict=True)
 
 
 def _held(name: str, x: NDArray, most: float) -> NDArray:

@@ -102,8 +102,8 @@ def test_keys_of_published_files_that_change_nothing(kind, more):
     ("changes", "match"),
     [
         ({"num_hidden_layers": 10**9}, "10000 at most"),
-        ({"attn_logit_softcapping": "x"}, "attn_logit_softcapping"),
-        ({"mlp_only_layers": 3}, "mlp_only_layers"),
+        ({"model_type": "gemma2", "attn_logit_softcapping": "x"}, "attn_logit_softcapping"),
+        ({"model_type": "qwen3_moe", "mlp_only_layers": 3}, "mlp_only_layers"),
         ({"rope_scaling": {"type": "yarn", "factor": 2.0, "original_max_position_embeddings": "x"}}, "original_max"),
         ({"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 1}}, "original_max"),
         ({"rope_scaling": {"type": "longrope", "short_factor": "ab", "long_factor": "ab"}}, "short_factor"),
@@ -131,6 +131,64 @@ def test_keys_of_published_files_that_change_nothing(kind, more):
 def test_descriptions_that_do_not_fit(written, changes, match):
     with pytest.raises(InvalidFileError, match=match.replace(".", r"\.")):
         from_pretrained(written({**SAID, **changes}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("llama", {"sliding_window": 5}),
+        ("llama", {"attn_logit_softcapping": 50.0}),
+        ("llama", {"query_pre_attn_scalar": 256}),
+        ("llama", {"num_experts": 4}),
+        ("llama", {"hidden_activation": "relu"}),
+        ("llama", {"partial_rotary_factor": 0.5}),
+        ("qwen2", {"rope_parameters": {"rope_type": "default", "partial_rotary_factor": 0.5}}),
+        ("qwen2", {"attention_bias": True}),
+        ("mistral", {"use_sliding_window": False}),
+        ("mistral", {"layer_types": ["sliding_attention", "full_attention"]}),
+        ("mistral", {"rope_local_base_freq": 10.0}),
+        ("gemma", {"hidden_act": "silu", "hidden_activation": "gelu_pytorch_tanh"}),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}),
+        ("mixtral", {"norm_topk_prob": False}),
+        ("mixtral", {"decoder_sparse_step": 2}),
+        ("gpt2", {"sliding_window": 5}),
+    ],
+)
+def test_keys_of_other_families_are_refused(kind, more):
+    """They change nothing in the model that such a file describes, and would here."""
+    sizes = {"vocab_size": 9, "n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 8} if kind == "gpt2" else SAID
+    plain = {**sizes, "model_type": kind}
+    config_of(plain, "config.json")
+    name = "partial_rotary_factor" if "rope_parameters" in more else next(iter(more))
+    with pytest.raises(InvalidFileError, match=name):
+        config_of({**plain, **more}, "config.json")
+    # Without a value that says something they are understood.
+    nothing = {k: None for k in more if k != "hidden_act"}
+    assert config_of({**plain, **nothing}, "config.json") == config_of(plain, "config.json")
+
+
+def test_a_head_beside_tied_embeddings_is_the_same_or_refused(written, tensors):
+    said = {**SAID, "tie_word_embeddings": True}
+    table = tensors["model.embed_tokens.weight"]
+    assert from_pretrained(written(said, **{"lm_head.weight": table}))[1].tied
+    assert from_pretrained(written(said, **{"lm_head.weight": None}))[1].tied
+    with pytest.raises(InvalidFileError, match=r"lm_head\.weight.*embed_tokens.*tie_word_embeddings"):
+        from_pretrained(written(said))
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "qwen3_moe"])
+def test_a_mixture_of_one_expert(kind, tmp_path):
+    """Its matrices are a tensor each, in files where each expert's are."""
+    more = {"num_experts": 1, "num_experts_per_tok": 1}
+    said = {**SAID, "model_type": kind, **more, **({} if kind == "mixtral" else {"moe_intermediate_size": 12})}
+    (tmp_path / "config.json").write_text(json.dumps(said))
+    config = config_of(said, "config.json")[0]
+    params = generation.init(nx.random.key(0), config)
+    generation.save_pretrained(tmp_path / "m", params, config, tmp_path)
+    held = safetensors.load_file(tmp_path / "m" / "model.safetensors")
+    assert {x.ndim for n, x in held.items() if ".experts.0." in n} == {2}
+    again = from_pretrained(tmp_path / "m")[0]
+    assert nx.tree.all(nx.tree.map(lambda x, y: bool((x == y).all()), again, params))
 
 
 def test_tensors_that_do_not_fit(written):
@@ -227,8 +285,7 @@ def test_options_are_checked(changes, match):
 
 def test_every_family_names_all_its_parameters():
     for kind, family in FAMILIES.items():
-        said = SAID | {"model_type": kind, "head_dim": 4, "num_experts": 4, "num_experts_per_tok": 2}
-        said |= {"moe_intermediate_size": 8, "shared_expert_intermediate_size": 8}
+        said = SAID | {"model_type": kind, "head_dim": 4}
         if kind == "gpt2":
             said = {"model_type": kind, "vocab_size": 9, "n_embd": 8, "n_head": 2, "n_layer": 2, "n_positions": 8}
         config, found = config_of(said, "config.json")

@@ -19,8 +19,12 @@ from nxjax.interop.writing import gguf_key, write_gguf
 SAID: dict[str, Any] = {
     "model_type": "llama", "vocab_size": 40, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 48, "rms_norm_eps": 1e-5,
-    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "head_dim": 16, "num_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
+    "tie_word_embeddings": False, "torch_dtype": "bfloat16", "head_dim": 16,
+}  # fmt: skip
+EXPERTS: dict[str, dict[str, Any]] = {
+    "mixtral": {"num_local_experts": 4},
+    "qwen3_moe": {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 32},
+    "qwen2_moe": {"num_experts": 4, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32},
 }  # fmt: skip
 GPT2 = {"model_type": "gpt2", "vocab_size": 40, "n_embd": 64, "n_head": 4, "n_layer": 2, "n_positions": 48}
 SIZES = {"block_count": 2, "context_length": 48, "embedding_length": 64, "feed_forward_length": 96,
@@ -28,7 +32,7 @@ SIZES = {"block_count": 2, "context_length": 48, "embedding_length": 64, "feed_f
 
 
 def said_of(kind: str) -> dict[str, Any]:
-    return GPT2 if kind == "gpt2" else SAID | {"model_type": kind}
+    return GPT2 if kind == "gpt2" else SAID | {"model_type": kind} | EXPERTS.get(kind, {})
 
 
 def made(config: DecoderConfig) -> Any:
