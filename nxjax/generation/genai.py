@@ -20,7 +20,7 @@ from nxjax.generation.model import Params, check
 from nxjax.generation.result import Generated, GeneratedSequence, listed
 from nxjax.generation.rope import rotations
 from nxjax.generation.sampling import Sampler
-from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.generation.tokenizer import FILE, SETTINGS, Tokenizer
 from nxjax.trace.boundary import entry
 
 # Of `Sampler`, and of the runtime.
@@ -89,23 +89,32 @@ def export_genai(
     made = onnx_decoder.write(params, config, *rotations(config), data_name)
     files = {genai.MODEL: made.model, data_name: made.data}
     if tokenizer is not None:
-        files |= tokenizer.files()
-    end = None if tokenizer is None else tokenizer.end
-    files[genai.CONFIG] = json.dumps(_configuration(config, end, chosen, genai.MODEL), indent=2).encode()
+        files |= _files(tokenizer)
+    files[genai.CONFIG] = json.dumps(_configuration(config, tokenizer, chosen, genai.MODEL), indent=2).encode()
     genai.write_folder(path, files)
     return {name: len(data) for name, data in files.items()}
 
 
-def _configuration(config: DecoderConfig, end: int | None, providers: list[Any], model: str) -> dict[str, Any]:
+def _files(tokenizer: Tokenizer) -> dict[str, bytes]:
+    """A tokenizer's files. The runtime knows by its class that a vocabulary of unigrams is a list."""
+    files = tokenizer.files()
+    if type(tokenizer.backend.model).__name__ == "Unigram":
+        files[SETTINGS] = json.dumps({**json.loads(files[SETTINGS]), "tokenizer_class": "T5Tokenizer"}).encode()
+    return files
+
+
+def _configuration(
+    config: DecoderConfig, tokenizer: Tokenizer | None, providers: list[Any], model: str
+) -> dict[str, Any]:
     """``genai_config.json`` (onnxruntime.ai/docs/genai/reference/config.html)."""
+    ends, begin = ([], []) if tokenizer is None else (list(tokenizer.ends), list(tokenizer.begin))
     # The token after the decoder's last is padding (`onnx_decoder`). The list of what ends may be empty, where null and
     # numbers that no token has are refused.
-    last = [] if end is None else end
     return {
         "model": {
             "type": "llama",
-            "bos_token_id": config.vocabulary if end is None else end,
-            "eos_token_id": last,
+            "bos_token_id": [*begin, *ends, config.vocabulary][0],
+            "eos_token_id": ends[0] if len(ends) == 1 else ends,
             "pad_token_id": config.vocabulary,
             "vocab_size": config.vocabulary + 1,
             "context_length": config.context,

@@ -150,7 +150,8 @@ def _assembled(
     """The tree of parameters, once all tensors are there and none is left over; ``whole`` has the file's context."""
     names = set(stored)
     chosen = chosen_names(whole, family, names, where)
-    if whole.tied and HEAD in names and not np.array_equal(read(HEAD), read(table := chosen["embedding",][0][0])):
+    table = chosen["embedding",][0][0]
+    if whole.tied and HEAD in names and not np.array_equal(np.asarray(read(HEAD)), np.asarray(read(table))):
         raise InvalidFileError(
             f"{where}: tensors {HEAD!r} and {table!r} differ, and 'tie_word_embeddings' says they are one",
             fix=f"write tie_word_embeddings: false in {CONFIG}, or leave out {HEAD}",

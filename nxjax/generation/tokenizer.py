@@ -23,6 +23,8 @@ from nxjax.trace.boundary import entry
 
 END: Final = "<|end|>"
 FILE: Final = "tokenizer.json"
+SETTINGS: Final = "tokenizer_config.json"
+ENDS: Final = "generation_config.json"
 # The least vocabulary: one token for every byte.
 BYTES: Final = 256
 # Steps on texts that may write more than they read; how many there may be, and the characters that one may write.
@@ -187,6 +189,8 @@ class Tokenizer:
             if i not in self._special:
                 self._bytes[i] = _piece(text) if is_pieces else _byte_level(text, alphabet)
         self.begin: tuple[int, ...] = self._template_begin() if begin is None else tuple(begin)
+        if unknown := [i for i in (*self.ends, *self.begin) if i not in range(len(numbers))]:
+            raise ParameterError("Tokenizer: no such token", got=unknown[0], expected=f"0 to {len(numbers) - 1}")
 
     def _template_begin(self) -> tuple[int, ...]:
         """What the library puts before a text."""
@@ -307,7 +311,8 @@ class Tokenizer:
         return self._bytes[token]
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``tokenizer.json``, in the format of Hugging Face, and ``tokenizer_config.json``."""
+        """Write ``tokenizer.json``, in the format of Hugging Face, ``tokenizer_config.json``, and of several end tokens
+        ``generation_config.json``."""
         place = Path(folder)
         place.mkdir(parents=True, exist_ok=True)
         for name, data in self.files().items():
@@ -316,12 +321,12 @@ class Tokenizer:
     def files(self) -> dict[str, bytes]:
         """The files of `save`, by name."""
         end = None if self.end is None else self.backend.id_to_token(self.end)
-        # Runtimes that read no tokenizer.json alone look for the class here.
+        # Runtimes that read no tokenizer.json alone look here. This class is what tokenizer.json says, whatever it is.
         config: dict[str, Any] = {
-            "tokenizer_class": "GPT2Tokenizer",
+            "tokenizer_class": "PreTrainedTokenizerFast",
             "add_prefix_space": False,
-            "add_bos_token": False,
-            "bos_token": end,
+            "add_bos_token": bool(self.begin),
+            "bos_token": self._text_of(self.begin[:1]) or end,
             "eos_token": end,
             "unk_token": end,
             "pad_token": end,
@@ -329,7 +334,20 @@ class Tokenizer:
         }
         if self.template is not None:
             config["chat_template"] = self.template
-        return {FILE: self.backend.to_str().encode(), "tokenizer_config.json": json.dumps(config, indent=2).encode()}
+        made: dict[str, Any] = {SETTINGS: config}
+        if len(self.ends) > 1:
+            made[ENDS] = {"eos_token_id": list(self.ends)}
+        return {FILE: self._text().encode(), **{n: json.dumps(x, indent=2).encode() for n, x in made.items()}}
+
+    def _text(self) -> str:
+        """The library's description, which puts ``begin`` before texts."""
+        text = self.backend.to_str()
+        if self.begin == self._template_begin():
+            return text
+        library, first = _library(), [self.backend.id_to_token(i) for i in self.begin]
+        copy, named = library.Tokenizer.from_str(text), list(zip(first, self.begin, strict=True))
+        copy.post_processor = library.processors.TemplateProcessing(single=[*first, "$A"], special_tokens=named)
+        return copy.to_str()
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
@@ -347,11 +365,11 @@ class Tokenizer:
         _check(said, file.name)
         with _calm(InvalidFileError, f"{file.name}: not a tokenizer"):
             backend = library.Tokenizer.from_str(json.dumps(said))
-        said = _beside(file, "tokenizer_config.json")
+        said = _beside(file, SETTINGS)
         named = said.get("eos_token")
         named = named.get("content") if isinstance(named, dict) else named
         first = backend.token_to_id(named) if isinstance(named, str) else None
-        given = _beside(file, "generation_config.json").get("eos_token_id")
+        given = _beside(file, ENDS).get("eos_token_id")
         listed = given if isinstance(given, list) else [given]
         size = backend.get_vocab_size(with_added_tokens=True)
         more: list[int] = [i for i in listed if type(i) is int and 0 <= i < size]

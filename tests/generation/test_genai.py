@@ -10,7 +10,7 @@ import nxjax as nx
 from nxjax import generation
 from nxjax.backends.evidence import digest
 from nxjax.errors import ExecutionError, InvalidFileError, LoweringError, ParameterError
-from nxjax.generation import DecoderConfig, Generator, Sampler, forward
+from nxjax.generation import DecoderConfig, Generator, Sampler, Tokenizer, forward
 from nxjax.vendors.onnx.genai import GenaiSession
 
 PROMPTS = [[5], [299, 0, 299], list(range(3, 40)), [7, 0, 0, 0]]
@@ -60,6 +60,10 @@ def test_batches_of_different_lengths_and_ends(tmp_path, params, config, tokeniz
     got = model.generate(texts, max_tokens=24)
     assert got.tokens == want.tokens and got.texts == want.texts and got.reasons == want.reasons
     assert "".join(model.stream("Tyger", max_tokens=24)) == want.texts[0]
+    two = Tokenizer(tokenizer.backend, [tokenizer.end, want.tokens[0][5]], begin=[want.tokens[1][0]])
+    generation.export_genai(params, config, two, tmp_path / "e")
+    both, want_ = generation.load_genai(tmp_path / "e"), Generator(params, config, two).generate(texts, max_tokens=24)
+    assert both.generate(texts, max_tokens=24).tokens == want_.tokens and both.ends == two.ends
     # The runtime stops at the folder's end token, and its own tokenizer reads the folder's files.
     end = want.tokens[0][5]
     configuration = json.loads((tmp_path / "d" / "genai_config.json").read_text())

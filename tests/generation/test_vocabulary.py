@@ -139,6 +139,36 @@ def test_vocabularies_of_gguf(tokenizer):
             assert found.decode(found.encode(text)) == text
 
 
+@pytest.mark.parametrize("kind", ["byte level", "pieces", "pieces without a space", "unigram"])
+def test_files_of_a_gguf_vocabulary_say_all_that_it_does(kind, tokenizer, tmp_path):
+    """What begins a text, all that end one, and the kind of vocabulary, to readers of the files of a saved one."""
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    ends = {"add_bos_token": True, "bos_token_id": 1, "eos_token_id": 2, "eot_token_id": 3, "unknown_token_id": 0}
+    if kind == "byte level":
+        said = keys(tokenizer.backend, "gpt2", pre="gpt-2", **ends)
+    else:
+        backend = unigram() if kind == "unigram" else pieces(kind == "pieces")
+        scores = [-float(i) for i in range(backend.get_vocab_size())]
+        said = keys(backend, "llama", scores=scores, add_space_prefix=kind != "pieces without a space", **ends)
+        said["tokenizer.ggml.model"] = "t5" if kind == "unigram" else "llama"
+    found = Tokenizer.from_gguf(said)
+    found.save(tmp_path)
+    again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert again.begin == found.begin == (1,) and again.ends == found.ends == (2, 3)
+    for text in SAMPLES:
+        tokens = found.prompt(text)
+        assert again.prompt(text) == tokens and theirs(text).input_ids == tokens
+        if "<unk>" not in theirs.convert_ids_to_tokens(tokens):
+            assert again.decode(tokens[1:]) == found.decode(tokens[1:]) == theirs.decode(tokens[1:])
+    assert (theirs.bos_token_id, theirs.eos_token_id) == (1, 2)
+
+
+def test_tokens_that_begin_and_end_are_of_the_vocabulary(tokenizer):
+    for wrong in ({"end": 300}, {"end": (0, -1)}, {"begin": [300]}):
+        with pytest.raises(ParameterError, match="no such token"):
+            Tokenizer(tokenizers.Tokenizer.from_str(tokenizer.backend.to_str()), **wrong)
+
+
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
