@@ -24,6 +24,7 @@ from nxjax.trace.boundary import entry
 END: Final = "<|end|>"
 FILE: Final = "tokenizer.json"
 SETTINGS: Final = "tokenizer_config.json"
+SPECIAL: Final = "special_tokens_map.json"
 ENDS: Final = "generation_config.json"
 # The least vocabulary: one token for every byte.
 BYTES: Final = 256
@@ -120,6 +121,12 @@ def _beside(file: Path, name: str) -> dict[str, Any]:
     return said
 
 
+def _named(said: Mapping[str, Any]) -> dict[str, str]:
+    """The texts of special tokens, by the keys that end with ``_token``; some files say more of each."""
+    texts = {k: v.get("content") if isinstance(v, dict) else v for k, v in said.items() if k.endswith("_token")}
+    return {k: v for k, v in texts.items() if isinstance(v, str)}
+
+
 def _template(file: Path, said: Any) -> str | None:
     """The template of conversations, the one named "default" of several."""
     beside = file.with_name("chat_template.jinja")
@@ -141,6 +148,7 @@ class Tokenizer:
         ends: all that do.
         begin: tokens that the first text of a sequence starts with, as `prompt` puts them.
         template: of conversations, in Jinja; None if there is none.
+        named: texts of tokens by what they are for, "bos_token", "eos_token" and others, as templates call them.
 
     >>> tokenizer = Tokenizer.train(["the cat and the hat"] * 3, vocabulary=262)
     >>> tokens = tokenizer.encode("the hat")
@@ -156,6 +164,7 @@ class Tokenizer:
         *,
         begin: Sequence[int] | None = None,
         template: str | None = None,
+        named: Mapping[str, str] | None = None,
     ) -> None:
         backend.no_padding()
         backend.no_truncation()
@@ -191,6 +200,8 @@ class Tokenizer:
         self.begin: tuple[int, ...] = self._template_begin() if begin is None else tuple(begin)
         if unknown := [i for i in (*self.ends, *self.begin) if i not in range(len(numbers))]:
             raise ParameterError("Tokenizer: no such token", got=unknown[0], expected=f"0 to {len(numbers) - 1}")
+        own = {"bos_token": self._text_of(self.begin[:1]), "eos_token": self._text_of(self.ends[:1])}
+        self.named: dict[str, str] = {**{k: v for k, v in own.items() if v}, **(named or {})}
 
     def _template_begin(self) -> tuple[int, ...]:
         """What the library puts before a text."""
@@ -276,8 +287,7 @@ class Tokenizer:
         """
         if self.template is None:
             raise ParameterError("Tokenizer.chat: there is no template of conversations", got=None, fix="use texts")
-        named = {"bos_token": self._text_of(self.begin[:1]), "eos_token": self._text_of(self.ends[:1])}
-        text = rendered(self.template, messages, **{"add_generation_prompt": reply, **named, **variables})
+        text = rendered(self.template, messages, **{"add_generation_prompt": reply, **self.named, **variables})
         return self.encode(text)
 
     def _text_of(self, tokens: Sequence[int]) -> str:
@@ -320,16 +330,13 @@ class Tokenizer:
 
     def files(self) -> dict[str, bytes]:
         """The files of `save`, by name."""
-        end = None if self.end is None else self.backend.id_to_token(self.end)
         # Runtimes that read no tokenizer.json alone look here. This class is what tokenizer.json says, whatever it is.
         config: dict[str, Any] = {
             "tokenizer_class": "PreTrainedTokenizerFast",
             "add_prefix_space": False,
             "add_bos_token": bool(self.begin),
-            "bos_token": self._text_of(self.begin[:1]) or end,
-            "eos_token": end,
-            "unk_token": end,
-            "pad_token": end,
+            **dict.fromkeys(("bos_token", "eos_token", "unk_token", "pad_token")),
+            **self.named,
             "clean_up_tokenization_spaces": False,
         }
         if self.template is not None:
@@ -351,8 +358,10 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Tokenizer:
-        """Read a ``tokenizer.json``, or the one in a folder; end tokens and the template of conversations come from
-        ``tokenizer_config.json``, ``generation_config.json`` and ``chat_template.jinja`` next to it.
+        """Read a ``tokenizer.json``, or the one in a folder.
+
+        End tokens, named ones and the template of conversations come from ``tokenizer_config.json``,
+        ``special_tokens_map.json``, ``generation_config.json`` and ``chat_template.jinja`` next to it.
 
         Raises:
             InvalidFileError: not a tokenizer in the library's format.
@@ -366,15 +375,14 @@ class Tokenizer:
         with _calm(InvalidFileError, f"{file.name}: not a tokenizer"):
             backend = library.Tokenizer.from_str(json.dumps(said))
         said = _beside(file, SETTINGS)
-        named = said.get("eos_token")
-        named = named.get("content") if isinstance(named, dict) else named
-        first = backend.token_to_id(named) if isinstance(named, str) else None
+        named = _named({**_beside(file, SPECIAL), **said})
+        first = backend.token_to_id(named["eos_token"]) if "eos_token" in named else None
         given = _beside(file, ENDS).get("eos_token_id")
         listed = given if isinstance(given, list) else [given]
         size = backend.get_vocab_size(with_added_tokens=True)
         more: list[int] = [i for i in listed if type(i) is int and 0 <= i < size]
         ends = [*([] if first is None else [first]), *(i for i in more if i != first)]
-        return cls(backend, ends, template=_template(file, said.get("chat_template")))
+        return cls(backend, ends, template=_template(file, said.get("chat_template")), named=named)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, Any], name: str = "metadata") -> Tokenizer:
@@ -389,8 +397,8 @@ class Tokenizer:
             MissingExtraError: tokenizers is not installed.
         """
         with _calm(InvalidFileError, f"{name}: not a tokenizer"):
-            backend, begin, ends, template = backend_of(_library(), metadata, name)
-        return cls(backend, ends, begin=begin, template=template)
+            backend, begin, ends, template, named = backend_of(_library(), metadata, name)
+        return cls(backend, ends, begin=begin, template=template, named=named)
 
     def __repr__(self) -> str:
         return f"Tokenizer({len(self)} tokens, end {self.end})"

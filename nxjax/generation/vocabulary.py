@@ -13,6 +13,7 @@ from nxjax.errors import InvalidFileError
 _KEY: Final = "tokenizer.ggml."
 # Kinds of tokens: unknown, control, the user's own.
 _UNKNOWN, _CONTROL, _OWN = 2, 3, 4
+_NAMED: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
 _SPACE: Final = "\u2581"
 _QWEN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -24,8 +25,11 @@ _PARTED: Final = {
 }  # fmt: skip
 
 
-def backend_of(library: Any, metadata: Mapping[str, Any], where: str) -> tuple[Any, list[int], list[int], str | None]:
-    """The library's tokenizer, tokens that begin a text, tokens that end one, and the template of conversations.
+def backend_of(
+    library: Any, metadata: Mapping[str, Any], where: str
+) -> tuple[Any, list[int], list[int], str | None, dict[str, str]]:
+    """The library's tokenizer, tokens that begin a text, tokens that end one, the template of conversations, and the
+    texts of tokens by what they are for.
 
     Raises:
         InvalidFileError: a kind of vocabulary that nxjax does not know, or one whose lists do not fit.
@@ -54,7 +58,8 @@ def backend_of(library: Any, metadata: Mapping[str, Any], where: str) -> tuple[A
     has_begin = own.get("add_bos_token", kind == "llama")
     ends = [*number("eos"), *number("eot")]
     template = metadata.get("tokenizer.chat_template")
-    return backend, number("bos") if has_begin else [], ends, template if isinstance(template, str) else None
+    named = {f"{name}_token": str(tokens[i]) for name, key in _NAMED.items() for i in number(key)}
+    return backend, number("bos") if has_begin else [], ends, template if isinstance(template, str) else None, named
 
 
 def _byte_level(library: Any, numbers: dict[str, int], own: dict[str, Any], where: str) -> Any:

@@ -104,6 +104,35 @@ def test_a_folder_has_several_ends_and_a_template(tokenizer, tmp_path):
         Tokenizer.load(tmp_path)
 
 
+TEMPLATES = {
+    "{{ bos_token }}{% for m in messages %}{{ m.content }}{{ eos_token }}{% endfor %}{{ pad_token }}": "!a#\u00e9#$",
+    "{% if tools is not none or documents is not none %}T{% endif %}{{ messages | length }}": "2",
+    "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% continue %}-{% endfor %}": "a\u00e9",
+    "{{ messages[:1] | tojson(separators=(',', ':'), sort_keys=true) }}": '[{"content":"a","role":"you"}]',
+    "{{ messages[1].content | tojson }}{{ messages[1].content | tojson(ensure_ascii=true) }}": '"\u00e9""\\u00e9"',
+    "{% if strftime_now is defined %}{{ strftime_now('%%') }}{% endif %}": "%",
+}
+
+
+@pytest.mark.parametrize("template", TEMPLATES)
+def test_templates_see_what_transformers_shows_them(template, tokenizer, tmp_path):
+    """Named tokens also where no text begins with them, and no tools."""
+    tokenizer.save(tmp_path)
+    said = {"bos_token": {"content": "!", "__type": "AddedToken"}, "eos_token": "#", "chat_template": template}
+    config = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({**config, "pad_token": "$", **said}))
+    found = Tokenizer.load(tmp_path)
+    assert found.begin == ()
+    messages = [{"role": "you", "content": "a"}, {"role": "me", "content": "\u00e9"}]
+    assert found.chat(messages) == tokenizer.encode(TEMPLATES[template])
+    found.save(tmp_path / "again")
+    assert Tokenizer.load(tmp_path / "again").chat(messages) == found.chat(messages)
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    given = theirs.apply_chat_template(messages, add_generation_prompt=True, tokenize=True, return_dict=False)
+    assert found.chat(messages) == given
+
+
 @pytest.mark.parametrize(
     "template", ["{{ messages.append(1) }}", "{{ ''.__class__.__mro__ }}", "{% for %}", "{{ 1 / 0 }}"]
 )
@@ -134,6 +163,7 @@ def test_vocabularies_of_gguf(tokenizer):
         scores = [-float(i) for i in range(backend.get_vocab_size())]
         found = Tokenizer.from_gguf(keys(backend, "llama", scores=scores, add_space_prefix=prefix, **more))
         assert found.begin == (1,) and found.ends == (2, 3)
+        assert found.named == {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
         for text in SAMPLES:
             assert found.prompt(text) == backend.encode(text).ids
             assert found.decode(found.encode(text)) == text
