@@ -315,6 +315,7 @@ class GenerationRun:
         # Which sequence each row of the cache is of, and how long they are there.
         self.active = list(range(len(self.rows)))
         self.lengths = np.array([len(p) for p in prompts])
+        self.cache: Cache | None = None
         self.prompt_seconds = self.seconds = 0.0
         self.steps = self.calls = 0
 
@@ -334,10 +335,10 @@ class GenerationRun:
         cache, kept.cache = kept.cache, None  # until it is given back, nobody else's
         return starts, cache._replace(length=jnp.asarray(np.array(starts, np.int32)))
 
-    def _keep(self) -> None:
-        if self.kept is not None:
-            (row,) = self.rows
-            self.kept.cache, self.kept.tokens = self.cache, (row.prompt + row.tokens)[: int(self.lengths[0])]
+    def _taken(self) -> Any:
+        """The cache, for a program that writes it: what such a program leaves when it is interrupted is no cache."""
+        cache, self.cache = self.cache, None
+        return cache
 
     def _prompt(self) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """Read the prompts; gives the first tokens and the logarithms of their probabilities, [batch, 1]."""
@@ -376,7 +377,6 @@ class GenerationRun:
         assert cache is not None
         self.cache, self.earlier = cache, earlier
         self.prompt_seconds = time.perf_counter() - begin
-        self._keep()
         return y, log_p
 
     def _put(self, y: Any, log_p: Any, right: Sequence[int]) -> Iterator[tuple[int, str]]:
@@ -388,6 +388,13 @@ class GenerationRun:
 
     def pieces(self) -> Iterator[tuple[int, str]]:
         """(row, what became certain of its text), token by token."""
+        try:
+            yield from self._steps()
+        finally:  # also where nobody asks for the rest
+            self._end()
+        devices()[0].trim()
+
+    def _steps(self) -> Iterator[tuple[int, str]]:
         owner, sampler = self.owner, self.sampler
         y, log_p = self._prompt()
         yield from self._put(y, log_p, [1] * len(y))
@@ -401,7 +408,7 @@ class GenerationRun:
             going = [n for n, i in zip(self.lengths, self.active, strict=True) if self.rows[i].reason is None]
             window = owner.window(min(max(going) + t, owner.room), t)
             y, log_p, right, self.cache, self.earlier = owner.program(step, sampler, window)(
-                self.cache, tokens, index, self.key, self.earlier, self._ids
+                self._taken(), tokens, index, self.key, self.earlier, self._ids
             )
             self.calls += 1
             count = np.asarray(right)
@@ -412,14 +419,13 @@ class GenerationRun:
                 self.seconds += time.perf_counter() - begin
                 self.steps += int(count.sum())
             yield from self._put(y, log_p, count.tolist())
-            self._keep()
-        self._end()
 
     def _end(self) -> None:
-        """Let go of the cache, if nobody goes on with it, and of the memory that it was made in."""
-        if self.kept is None:
-            del self.cache
-        devices()[0].trim()
+        """Let go of the cache, and give it back if somebody goes on with it."""
+        cache = self._taken()
+        if self.kept is not None and cache is not None:
+            (row,) = self.rows
+            self.kept.cache, self.kept.tokens = cache, (row.prompt + row.tokens)[: int(self.lengths[0])]
 
     def _guessed(self, last: Any) -> Any:
         """The tokens to read: the last ones [batch, 1], and guesses after them."""
@@ -444,7 +450,7 @@ class GenerationRun:
         kept = sorted(going + [i for i, over in enumerate(ended) if over][: size - len(going)])
         self.active = [self.active[i] for i in kept]
         at = np.array(kept, np.int32)
-        self.cache = self.owner.copies(chosen)(self.cache, at)
+        self.cache = self.owner.copies(chosen)(self._taken(), at)
         self.earlier = tree.map(lambda x: x[at], self.earlier)
         if self.guesser is not None:
             self.guesser.keep(kept)
@@ -454,7 +460,11 @@ class GenerationRun:
     def finished(self, on_device: bool) -> Generated:
         """All of it."""
         if on_device:
-            self._whole()
+            try:
+                self._whole()
+            finally:
+                self._end()
+            devices()[0].trim()
         else:
             for _ in self.pieces():
                 pass
@@ -469,7 +479,7 @@ class GenerationRun:
         begin = time.perf_counter()
         size = bucket(limit, SHORTEST, PROMPTS, owner.room)
         program = owner.program(loop, self.sampler, owner.room, size, owner.ends)
-        drawn, log_ps, count, self.cache = program(self.cache, y, limit, self.key, self.earlier, self._ids)
+        drawn, log_ps, count, self.cache = program(self._taken(), y, limit, self.key, self.earlier, self._ids)
         self.calls = n = int(count)
         y, log_p = (np.concatenate([a, np.asarray(b)[:, :n]], 1) for a, b in ((y, drawn), (log_p, log_ps)))
         if owner.is_warm(loop, self.sampler, size, len(self.rows)):
@@ -478,5 +488,3 @@ class GenerationRun:
         self.lengths = self.lengths + n
         for _ in self._put(y, log_p, [n + 1] * len(y)):
             pass
-        self._keep()
-        self._end()

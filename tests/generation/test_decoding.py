@@ -7,7 +7,7 @@ import pytest
 
 import nxjax as nx
 from nxjax import generation
-from nxjax.errors import InvalidFileError, ParameterError, ShapeError
+from nxjax.errors import InvalidFileError, KeyTypeError, ParameterError, ShapeError
 from nxjax.generation import DecoderConfig, Draft, Generator, PromptLookup, Sampler, Session, forward
 from nxjax.generation.config import RopeScaling
 
@@ -300,3 +300,27 @@ def test_sessions_stream(params, config, tokenizer):
     session = Session(Generator(generation.init(nx.random.key(0), tokens), tokens, tokenizer))
     text = "".join(session.stream("Tyger", max_tokens=9))
     assert text == session.generator.generate("Tyger", max_tokens=9).text
+
+
+@pytest.mark.parametrize("draft", [None, PromptLookup(3, 1)])
+def test_a_session_goes_on_after_a_stream_that_was_left(params, config, tokenizer, draft):
+    """What was read until then is kept; a call beside a stream that goes on takes nothing from it."""
+    tokens = DecoderConfig(300, **SIZES)
+    writer = Generator(generation.init(nx.random.key(0), tokens), tokens, tokenizer)
+    session, longer = Session(writer), "Tyger Tyger, burning bright"
+    want = writer.generate(longer, max_tokens=9).tokens
+    for _, _ in zip(range(3), session.stream("Tyger Tyger", max_tokens=20, draft=draft), strict=False):
+        pass
+    assert len(session.tokens) > len(tokenizer.encode("Tyger Tyger"))
+    assert session.generate(longer, max_tokens=9).tokens == want
+    stream = session.stream(longer, max_tokens=9, draft=draft)
+    begin = next(stream)
+    assert (
+        session.generate("In the forests", max_tokens=9).tokens
+        == writer.generate("In the forests", max_tokens=9).tokens
+    )
+    assert begin + "".join(stream) == writer.generate(longer, max_tokens=9).text
+    assert session.generate(longer, max_tokens=9).tokens == want
+    with pytest.raises(KeyTypeError):
+        session.generate(longer, max_tokens=9, sampler=Sampler(0.5), key=3)
+    assert session.generate(longer, max_tokens=9).tokens == want
