@@ -18,11 +18,15 @@ _SPACE: Final = "\u2581"
 _QWEN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-# How texts are parted before pairs are merged, by ``tokenizer.ggml.pre``: a pattern, "digits" one by one, or as GPT-2.
-_PARTED: Final = {
-    "gpt-2": None, "default": None, "smollm": "digits", "qwen2": _QWEN,
-    "llama-bpe": _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|", 1), "llama3": _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|", 1),
+_GPT2: Final = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+_LLAMA3: Final = _QWEN.replace(r"\p{N}|", r"\p{N}{1,3}|", 1)
+# How texts are parted before pairs are merged, by ``tokenizer.ggml.pre``: by patterns, one after another.
+_PARTED: Final[dict[str, tuple[str, ...]]] = {
+    "gpt-2": (_GPT2,), "smollm": (r"\p{N}", _GPT2), "qwen2": (_QWEN,), "llama-bpe": (_LLAMA3,), "llama3": (_LLAMA3,),
+    "default": (r"[\p{P}\$\+<=>\^~\|]+", _GPT2, r"\p{N}+", "[0-9][0-9][0-9]"),
 }  # fmt: skip
+# Those where a token that is one text is not made of pairs, and a token begins a text.
+_WHOLE: Final = ("llama-bpe", "llama3")
 
 
 def backend_of(
@@ -55,7 +59,7 @@ def backend_of(
         token = lambda t, s=is_special: library.AddedToken(t, normalized=False, special=s)
         (backend.add_special_tokens if is_special else backend.add_tokens)([token(t) for t in added])
     number = lambda name: [i] if isinstance(i := own.get(f"{name}_token_id"), int) and 0 <= i < len(tokens) else []
-    has_begin = own.get("add_bos_token", kind == "llama")
+    has_begin = own.get("add_bos_token", kind == "llama" or (kind == "gpt2" and own.get("pre") in _WHOLE))
     ends = [*number("eos"), *number("eot")]
     template = metadata.get("tokenizer.chat_template")
     named = {f"{name}_token": str(tokens[i]) for name, key in _NAMED.items() for i in number(key)}
@@ -69,15 +73,10 @@ def _byte_level(library: Any, numbers: dict[str, int], own: dict[str, Any], wher
     merges = [tuple(str(m).split(" ")) for m in own.get("merges") or ()]
     if any(len(m) != 2 or any(x not in numbers for x in (*m, "".join(m))) for m in merges):
         raise InvalidFileError(f"{where}: {_KEY}merges", got="a pair that makes no token", expected="pairs of tokens")
-    backend = library.Tokenizer(library.models.BPE(numbers, merges, ignore_merges=how in ("llama-bpe", "llama3")))
-    parts, pattern = library.pre_tokenizers, _PARTED[how]
-    if pattern is None:
-        backend.pre_tokenizer = parts.ByteLevel(add_prefix_space=False)
-    elif pattern == "digits":
-        backend.pre_tokenizer = parts.Sequence([parts.Digits(individual_digits=True), parts.ByteLevel(False)])
-    else:
-        split = parts.Split(library.Regex(pattern), "isolated")
-        backend.pre_tokenizer = parts.Sequence([split, parts.ByteLevel(False, use_regex=False)])
+    backend = library.Tokenizer(library.models.BPE(numbers, merges, ignore_merges=how in _WHOLE))
+    parts = library.pre_tokenizers
+    split = [parts.Split(library.Regex(pattern), "isolated") for pattern in _PARTED[how]]
+    backend.pre_tokenizer = parts.Sequence([*split, parts.ByteLevel(False, use_regex=False)])
     if how == "qwen2":
         backend.normalizer = library.normalizers.NFC()
     backend.decoder = library.decoders.ByteLevel()
@@ -100,7 +99,13 @@ def _pieces(
         model = library.models.BPE(numbers, merges, unk_token=texts[unknown], fuse_unk=True, byte_fallback=True)
         backend = library.Tokenizer(model)
     steps, has_prefix = library.normalizers, own.get("add_space_prefix", True)
-    before = [steps.Prepend(_SPACE)] if has_prefix else []
+    if own.get("precompiled_charsmap"):
+        raise InvalidFileError(
+            f"{where}: {_KEY}precompiled_charsmap", got="a table", expected="none: texts stay as they are"
+        )
+    fewer = [(r"\A +| +\z", ""), (" {2,}", " ")] if own.get("remove_extra_whitespaces") else []
+    before = [steps.Replace(library.Regex(old), new) for old, new in fewer]
+    before += [steps.Prepend(_SPACE)] if has_prefix else []
     backend.normalizer = steps.Sequence([*before, steps.Replace(" ", _SPACE)])
     decoders = library.decoders
     after = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]

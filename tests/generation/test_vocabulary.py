@@ -169,6 +169,37 @@ def test_vocabularies_of_gguf(tokenizer):
             assert found.decode(found.encode(text)) == text
 
 
+@pytest.mark.parametrize(
+    ("pre", "pieces"),
+    [
+        ("gpt-2", ["it", "'s", " 1234", " $*", " --"]),
+        ("smollm", ["it", "'s", " ", "1", "2", "3", "4", " $*", " --"]),
+        ("qwen2", ["it", "'s", " ", "1", "2", "3", "4", " $*", " --"]),
+        ("llama-bpe", ["it", "'s", " ", "123", "4", " $*", " --"]),
+        ("default", ["it", "'", "s", " ", "123", "4", " ", "$*", " ", "--"]),
+        (None, ["it", "'", "s", " ", "123", "4", " ", "$*", " ", "--"]),
+    ],
+)
+def test_texts_are_parted_as_llama_cpp_does(tokenizer, pre, pieces):
+    """Where nothing is said of it, too; and what begins a text, which some kinds of files leave out."""
+    said = keys(tokenizer.backend, "gpt2", bos_token_id=1, **({} if pre is None else {"pre": pre}))
+    found = Tokenizer.from_gguf(said)
+    parted = [text for text, _ in found.backend.pre_tokenizer.pre_tokenize_str("it's 1234 $* --")]
+    assert [p.replace("\u0120", " ") for p in parted] == pieces
+    assert found.begin == ((1,) if pre == "llama-bpe" else ())
+
+
+def test_spaces_of_unigrams(tokenizer):
+    backend = unigram()
+    said = keys(backend, "llama", scores=[-float(i) for i in range(backend.get_vocab_size())])
+    said["tokenizer.ggml.model"] = "t5"
+    plain = Tokenizer.from_gguf(said)
+    fewer = Tokenizer.from_gguf({**said, "tokenizer.ggml.remove_extra_whitespaces": True})
+    assert fewer.encode("  the   night ") == plain.encode("the night") != plain.encode("  the   night ")
+    with pytest.raises(InvalidFileError, match="precompiled_charsmap"):
+        Tokenizer.from_gguf({**said, "tokenizer.ggml.precompiled_charsmap": [1, 2]})
+
+
 @pytest.mark.parametrize("kind", ["byte level", "pieces", "pieces without a space", "unigram"])
 def test_files_of_a_gguf_vocabulary_say_all_that_it_does(kind, tokenizer, tmp_path):
     """What begins a text, all that end one, and the kind of vocabulary, to readers of the files of a saved one."""
