@@ -14,6 +14,8 @@ _KEY: Final = "tokenizer.ggml."
 # Kinds of tokens: unknown, control, the user's own.
 _UNKNOWN, _CONTROL, _OWN = 2, 3, 4
 _NAMED: Final = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+# Control tokens that end a text, also where no key says so, as llama.cpp takes them: of turns, and of texts.
+_ENDS: Final = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|endoftext|>")
 _SPACE: Final = "\u2581"
 _QWEN: Final = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -60,7 +62,8 @@ def backend_of(
         (backend.add_special_tokens if is_special else backend.add_tokens)([token(t) for t in added])
     number = lambda name: [i] if isinstance(i := own.get(f"{name}_token_id"), int) and 0 <= i < len(tokens) else []
     has_begin = own.get("add_bos_token", kind == "llama" or (kind == "gpt2" and own.get("pre") in _WHOLE))
-    ends = [*number("eos"), *number("eot")]
+    named_ends = [numbers[t] for t in _ENDS if t in numbers and kinds[numbers[t]] == _CONTROL]
+    ends = list(dict.fromkeys([*number("eos"), *number("eot"), *number("eom"), *named_ends]))
     template = metadata.get("tokenizer.chat_template")
     named = {f"{name}_token": str(tokens[i]) for name, key in _NAMED.items() for i in number(key)}
     return backend, number("bos") if has_begin else [], ends, template if isinstance(template, str) else None, named

@@ -189,6 +189,14 @@ def test_texts_are_parted_as_llama_cpp_does(tokenizer, pre, pieces):
     assert found.begin == ((1,) if pre == "llama-bpe" else ())
 
 
+def test_control_tokens_of_turns_end_texts(tokenizer):
+    """Those that no key names, too, as in llama.cpp; a plain token of such a text does not."""
+    said = keys(tokenizer.backend, "gpt2", eos_token_id=5, eom_token_id=9)
+    said["tokenizer.ggml.tokens"] = [*said["tokenizer.ggml.tokens"], "<|im_end|>", "<|endoftext|>"]
+    said["tokenizer.ggml.token_type"] = [*said["tokenizer.ggml.token_type"], 3, 1]
+    assert Tokenizer.from_gguf(said).ends == (5, 9, 300, tokenizer.end)
+
+
 def test_spaces_of_unigrams(tokenizer):
     backend = unigram()
     said = keys(backend, "llama", scores=[-float(i) for i in range(backend.get_vocab_size())])
@@ -215,7 +223,8 @@ def test_files_of_a_gguf_vocabulary_say_all_that_it_does(kind, tokenizer, tmp_pa
     found = Tokenizer.from_gguf(said)
     found.save(tmp_path)
     again, theirs = Tokenizer.load(tmp_path), transformers.AutoTokenizer.from_pretrained(tmp_path)
-    assert again.begin == found.begin == (1,) and again.ends == found.ends == (2, 3)
+    named = (2, 3, tokenizer.end) if kind == "byte level" else (2, 3)
+    assert again.begin == found.begin == (1,) and again.ends == found.ends == named
     for text in SAMPLES:
         tokens = found.prompt(text)
         assert again.prompt(text) == tokens and theirs(text).input_ids == tokens
