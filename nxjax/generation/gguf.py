@@ -94,6 +94,12 @@ def described(
         raise InvalidFileError(
             f"{where}: an architecture that nxjax does not know", got=kind, expected=", ".join(_KINDS)
         )
+    if (parts := metadata.get("split.count", 1)) not in (0, 1):
+        raise InvalidFileError(
+            f"{where}: one part of a model in several files",
+            got=f"split.count = {parts!r}"[:100],
+            fix="llama.cpp's llama-gguf-split --merge makes one of them",
+        )
     own = {k[len(kind) + 1 :]: v for k, v in metadata.items() if k.startswith(f"{kind}.")}
     if kind == "gpt2":
         said = {new: own.pop(old) for old, new in _GPT2_KEYS.items() if old in own}

@@ -94,7 +94,7 @@ def write(model: Any, arch: str, file: Any, stored: str = "F32", **keys: Any) ->
             for which in ("short", "long"):
                 out.add_tensor(f"rope_factors_{which}.weight", np.float32(rope[f"{which}_factor"]))
     for key, value in keys.items():
-        out.add_string(key, value)
+        (out.add_string if isinstance(value, str) else out.add_uint32)(key, value)
     names = gguf.get_tensor_name_map(getattr(gguf.MODEL_ARCH, arch.upper()), 2)
     kind = getattr(gguf.GGMLQuantizationType, stored)
     for name, p in model.named_parameters():
@@ -178,6 +178,19 @@ def test_keys_that_are_not_understood(tmp_path):
     write(model_of("llama", {}), "qwen2", tmp_path / "n.gguf")
     with pytest.raises(InvalidFileError, match=r"attn_q\.bias"):
         from_pretrained(tmp_path / "n.gguf")
+
+
+def test_a_part_of_several_files_is_named(tmp_path):
+    write(model_of("llama", {}), "llama", tmp_path / "m.gguf", **{"split.count": 2})
+    with pytest.raises(InvalidFileError, match="one part of a model") as caught:
+        from_pretrained(tmp_path / "m.gguf")
+    assert "split.count = 2" in str(caught.value)
+
+
+def test_a_llama_has_no_window(tmp_path):
+    """llama.cpp does not look at the key in files of this architecture, which are Mistral's, too."""
+    write(model_of("llama", {}), "llama", tmp_path / "m.gguf", **{"llama.attention.sliding_window": 2})
+    assert from_pretrained(tmp_path / "m.gguf")[1].windows == ()
 
 
 def assert_same(one: Any, other: Any) -> None:
