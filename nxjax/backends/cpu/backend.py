@@ -102,7 +102,9 @@ class CpuBackend(Backend):
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""
-        counts = _compiler().runtime.runtime().statistics()
+        from nxjax.backends.cpu.native.runtime import runtime
+
+        counts = runtime().statistics()
         return {
             "bytes_in_use": counts["in_use"],
             "peak_bytes_in_use": counts["peak"],
@@ -115,7 +117,9 @@ class CpuBackend(Backend):
         }
 
     def trim(self, device: Device, nbytes: int) -> None:
-        if _COMPILER in sys.modules and (found := _compiler().runtime.loaded()) is not None:
+        # The pool of a process that never loaded the compiler, too.
+        native = sys.modules.get("nxjax.backends.cpu.native.runtime")
+        if native is not None and (found := native.loaded()) is not None:
             found.trim(nbytes)
         # What NumPy, Python and the compiler had, as far as the C library says how.
         heap: Any = getattr(ctypes.pythonapi, "malloc_trim", None)
@@ -126,6 +130,7 @@ class CpuBackend(Backend):
         # What was never loaded keeps nothing.
         if _COMPILER in sys.modules:
             _compiler().clear()
+        self.trim(self._device, 0)
 
 
 _COMPILER: Final = "nxjax.backends.cpu.compiling"

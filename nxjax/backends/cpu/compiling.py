@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from nxjax.backends import cache
 from nxjax.backends.cpu import earlier, engine, stored
 from nxjax.backends.cpu.executable import CpuExecutable
-from nxjax.backends.cpu.native import runtime
 from nxjax.backends.cpu.native.tape import Tape
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
@@ -72,8 +71,5 @@ def text(program: Program, donate: tuple[int, ...], choices: Mapping[str, int], 
 
 
 def clear() -> None:
-    """Give back code that nobody uses, and memory that is free."""
+    """Give back code that nobody uses."""
     engine.clear()
-    found = runtime.loaded()
-    if found is not None:
-        found.trim(0)

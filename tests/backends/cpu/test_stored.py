@@ -248,3 +248,20 @@ def test_nor_for_many_calls_of_what_holds_small_arrays(tmp_path: Path):
     environment = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_COMPILE_FIRST": "0"}
     run = lambda: subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split()
     assert [run(), run()] == [["True"], ["False"]]
+
+
+@pytest.mark.unguarded
+@pytest.mark.parametrize("give_back", ["nx.devices()[0].trim()", "nx.clear_caches()"])
+def test_memory_of_a_process_without_the_compiler_goes_back(tmp_path: Path, give_back: str):
+    code = (
+        "import sys, numpy as np, nxjax as nx\n"
+        "y = nx.jit(lambda x: (x[:, None] @ x[None]) @ x[:, None])(np.ones(999, 'f4'))\n"
+        "del y\n"
+        "kept = lambda: nx.devices()[0].memory_stats()['pool_bytes']\n"
+        "print(kept() > 0)\n"
+        f"{give_back}\n"
+        "print(kept(), 'llvmlite' in sys.modules)"
+    )
+    environment = {**os.environ, "NXJAX_CACHE_DIR": str(tmp_path), "NXJAX_COMPILE_FIRST": "0"}
+    run = lambda: subprocess.check_output([sys.executable, "-c", code], text=True, env=environment).split()
+    assert [run(), run()] == [["True", "0", "True"], ["True", "0", "False"]]
