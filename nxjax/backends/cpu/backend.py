@@ -102,9 +102,7 @@ class CpuBackend(Backend):
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""
-        from nxjax.backends.cpu.native.runtime import runtime
-
-        counts = runtime().statistics()
+        counts = importlib.import_module(_RUNTIME).runtime().statistics()
         return {
             "bytes_in_use": counts["in_use"],
             "peak_bytes_in_use": counts["peak"],
@@ -118,8 +116,7 @@ class CpuBackend(Backend):
 
     def trim(self, device: Device, nbytes: int) -> None:
         # The pool of a process that never loaded the compiler, too.
-        native = sys.modules.get("nxjax.backends.cpu.native.runtime")
-        if native is not None and (found := native.loaded()) is not None:
+        if _RUNTIME in sys.modules and (found := sys.modules[_RUNTIME].loaded()) is not None:
             found.trim(nbytes)
         # What NumPy, Python and the compiler had, as far as the C library says how.
         heap: Any = getattr(ctypes.pythonapi, "malloc_trim", None)
@@ -134,6 +131,7 @@ class CpuBackend(Backend):
 
 
 _COMPILER: Final = "nxjax.backends.cpu.compiling"
+_RUNTIME: Final = "nxjax.backends.cpu.native.runtime"
 
 
 def _compiler() -> Any:

@@ -1,9 +1,9 @@
 """The machine code of products with a matrix of few bits, `blocks.BlockProduct`: its loops, and what they sum.
 
-An item has `GROUPS` groups of columns, and all rows. With a matrix unit, its columns are unpacked once, and 16 rows at
-a time are products of tiles. Other rows are summed in registers, up to eight at a time. A block's sum is the same whole
-number either way, and is scaled and added by the same instructions. So a row gives the same bits, whatever is beside
-it. Knows pointers and sizes, and no op.
+An item has `GROUPS` groups of columns, and all rows. With a matrix unit and 16 rows or more, its columns are unpacked
+once, and 16 rows at a time, then 8, are products of tiles. Other rows are summed in registers, up to eight at a time. A
+block's sum is the same whole number either way, and is scaled and added by the same instructions. So a row gives the
+same bits, whatever is beside it. Knows pointers and sizes, and no op.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from nxjax.trace.dtypes import DType
 
 GROUPS: Final = 8  # of an item, so that results fill whole lines of caches
 ROWS: Final = (8, 4, 2, 1)  # at once
+TILED: Final = (SIDE, SIDE // 2)  # the same by the matrix unit, where there are as many as the first
 _WIDTH: Final = GROUPS * LANES
+_LINE: Final = 64  # bytes that a processor fetches at once
 # Scratch: results of rows; then sums of two blocks by the matrix unit, and its columns.
 _SUMS: Final = 4 * _WIDTH * ROWS[0]
 _TILE: Final = 4 * SIDE * SIDE
@@ -95,7 +97,7 @@ class BlockSums:
         many = f.select(rows.lt(SIDE), 0, self.blocks).gt(0)
         if self.tiles:
             with f.if_(many):
-                matrix_unit.begin(f, SIDE, self.k.block // UNIT)
+                matrix_unit.begin(f, sum(TILED), self.k.block // UNIT)
         with f.loop(lo, hi) as item:
             self.first = item.index * _WIDTH
             left = self.columns - self.first
@@ -103,9 +105,9 @@ class BlockSums:
             self.number = item.index * GROUPS
             start = f.value(0, "i64")
             if self.tiles:
-                start = f.select(many, rows & -SIDE, start)
+                start = f.select(many, rows & -TILED[-1], start)
                 with f.if_(many):
-                    self.by_tiles(start)
+                    self.by_tiles()
             for count in self.several:
                 stop = start + ((rows - start) & -count)
                 self.by_rows(start, stop, count)
@@ -137,7 +139,7 @@ class BlockSums:
                 place = f.at(self.out, (turn.index + r) * self.columns + self.first, 4)
                 _copied(f, f.at(self.scratch, 4 * _WIDTH * r), place, self.left)
 
-    def by_tiles(self, stop: Value) -> None:
+    def by_tiles(self) -> None:
         f = self.f
         turns = f.at(self.scratch, _SUMS)
         matrix = f.at(turns, 2 * _TILE)
@@ -146,11 +148,15 @@ class BlockSums:
             _Rows(self, f.value(0, "i64"), SIDE, SIDE).unpack(places, matrix)
             rest = self.left - column.index
             exist = f.lanes_below(rest, SIDE)
-            with f.loop(0, stop, SIDE) as turn:
-                ys = _Rows(self, turn.index, SIDE, SIDE).tile_sums(matrix, turns, scales)
-                corner = f.at(self.out, turn.index * self.columns + self.first + column.index, 4)
-                for r, y in enumerate(ys):
-                    f.store_masked(y, f.at(corner, self.columns * r, 4), exist)
+            start = f.value(0, "i64")
+            for count in TILED:
+                stop = self.rows & -count
+                with f.loop(start, stop, count) as turn:
+                    ys = _Rows(self, turn.index, count, SIDE).tile_sums(matrix, turns, places, scales)
+                    corner = f.at(self.out, turn.index * self.columns + self.first + column.index, 4)
+                    for r, y in enumerate(ys):
+                        f.store_masked(y, f.at(corner, self.columns * r, 4), exist)
+                start = stop
 
 
 def _copied(f: Function, source: Value, place: Value, count: Value) -> None:
@@ -189,6 +195,7 @@ class _Rows:
         with f.loop(0, self.blocks, carry=[f.constant(self.real, 0)] * self.count) as loop:
             b = loop.index
             places = [f.at(p, b, k.bytes) for p in data]
+            self.ahead(data, b)
             numbers = [f.at(p, b, self.size) for p in self.numbers]
             if k.whole:
                 # What is to be taken from each number of the matrix, and was added to it.
@@ -230,6 +237,14 @@ class _Rows:
         """Unit ``u`` of a block of each group."""
         f = self.f
         return self.joined([f.load(vector("i32", LANES), f.at(p, u * LANES * UNIT), 4) for p in places]).bitcast(type)
+
+    def ahead(self, data: list[Value], block: Value) -> None:
+        """Have a block of the next groups fetched: a group is too short for a processor to see a stream of its own."""
+        f, k = self.f, self.k
+        for p in data:
+            place = f.at(p, self.blocks * len(data) + block, k.bytes)
+            for line in range(0, k.bytes, _LINE):
+                f.prefetch(f.at(place, line))
 
     # --- rows of whole numbers ---
 
@@ -309,20 +324,22 @@ class _Rows:
                     w = w & 15
                 f.store(w, f.at(out, line * u), line)
 
-    def tile_sums(self, matrix: Value, turns: Value, scales: list[list[Value]]) -> tuple[Value, ...]:
+    def tile_sums(self, matrix: Value, turns: Value, data: list[Value], scales: list[list[Value]]) -> tuple[Value, ...]:
         """As `sums`, with what `unpack` made. A block's sums go by memory: they are taken up a block later."""
         f, k = self.f, self.k
         mode = "tile_su" if k.bits == 4 else "tile_ss"
 
         def start(b: Value) -> None:
             left = f.at(self.numbers[0], b, k.block), self.blocks * k.block
-            matrix_unit.products(f, mode, left, f.at(matrix, b, k.block * SIDE), f.at(turns, b & 1, _TILE))
+            place = f.at(turns, b & 1, _TILE)
+            matrix_unit.products(f, mode, TILED.index(self.count), left, f.at(matrix, b, k.block * SIDE), place)
 
         start(f.value(0, "i64"))
         with f.loop(0, self.blocks, carry=[f.constant(self.real, 0)] * self.count) as loop:
             b = loop.index
             with f.if_((b + 1).lt(self.blocks)):
                 start(b + 1)
+            self.ahead(data, b)
             place = f.at(turns, b & 1, _TILE)
             sums = [f.load(self.words, f.at(place, matrix_unit.LINE * r), 64) for r in range(self.count)]
             loop.next(*self.added(self.scaled(sums, k.zero, b), loop.carried, scales, b))

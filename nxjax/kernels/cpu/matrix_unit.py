@@ -151,17 +151,17 @@ def _along(
                 f.intrinsic(STEPS[mode], "void", number(2 * r + c), number(_LEFT + r), number(_RIGHT + c))
 
 
-def products(f: Function, mode: str, left: tuple[Value, Value], right: Value, sums: Value) -> None:
-    """The products of one step of up to 16 rows and 16 columns, as many units as `begin` was told.
+def products(f: Function, mode: str, tile: int, left: tuple[Value, Value], right: Value, sums: Value) -> None:
+    """Products with 16 columns: as many rows as tile ``tile`` of `heights` has, as many units as `begin` was told.
 
     Args:
         left: where it begins, and bytes from row to row.
         right, sums: where units and rows of sums lie line after line.
     """
-    number = lambda n: f.constant("i8", n)
+    total, rows, columns = (f.constant("i8", n) for n in (2 * tile, _LEFT + tile, _RIGHT))
     line = f.constant("i64", LINE)
-    f.intrinsic("x86.tilezero", "void", number(0))
-    f.intrinsic("x86.tileloadd64", "void", number(_LEFT), *left)
-    f.intrinsic("x86.tileloadd64", "void", number(_RIGHT), right, line)
-    f.intrinsic(STEPS[mode], "void", number(0), number(_LEFT), number(_RIGHT))
-    f.intrinsic("x86.tilestored64", "void", number(0), sums, line)
+    f.intrinsic("x86.tilezero", "void", total)
+    f.intrinsic("x86.tileloadd64", "void", rows, *left)
+    f.intrinsic("x86.tileloadd64", "void", columns, right, line)
+    f.intrinsic(STEPS[mode], "void", total, rows, columns)
+    f.intrinsic("x86.tilestored64", "void", total, sums, line)
