@@ -148,9 +148,18 @@ class Generator:
             self._programs[key] = made
         return self._programs[key]
 
+    def make_ready(self, program: Any, *arrays: Any) -> None:
+        """Have a program of `program` compiled for such arrays before its first call."""
+        jitted, held = (program.func, program.args) if isinstance(program, partial) else (program, ())
+        jitted.ready(*held, *arrays)
+
     def copies(self, function: Callable[..., Cache]) -> Any:
         """The same of a function of caches."""
         return self._programs.setdefault(function, jit(function, donate_argnums=0 if function is placed else ()))
+
+    def has_run(self, *key: Any) -> bool:
+        """Whether `is_warm` has counted a call of a program."""
+        return key in self._calls
 
     def is_warm(self, *key: Any) -> bool:
         """Counts a call of a program, and says whether its time is one to be shown."""
@@ -397,9 +406,10 @@ class GenerationRun:
     def _steps(self) -> Iterator[tuple[int, str]]:
         owner, sampler = self.owner, self.sampler
         y, log_p = self._prompt()
-        yield from self._put(y, log_p, [1] * len(y))
         last: Any = y
         index: Any = np.ones(len(y), np.int32)
+        self._ready(last, index)
+        yield from self._put(y, log_p, [1] * len(y))
         while any(self.rows[i].reason is None for i in self.active):
             last, index = self._compacted(last, index)
             begin = time.perf_counter()
@@ -419,6 +429,14 @@ class GenerationRun:
                 self.seconds += time.perf_counter() - begin
                 self.steps += int(count.sum())
             yield from self._put(y, log_p, count.tolist())
+
+    def _ready(self, last: Any, index: Any) -> None:
+        """Have the program of the first step before the first token is given: no step is to wait for it."""
+        owner, sampler, room = self.owner, self.sampler, self.owner.room
+        known = owner.has_run(step, sampler, room, last.shape)
+        if not known and self.guesser is None and max(row.limit for row in self.rows) > 1:
+            program = owner.program(step, sampler, room)
+            owner.make_ready(program, self.cache, last, index, self.key, self.earlier, self._ids)
 
     def _end(self) -> None:
         """Let go of the cache, and give it back if somebody goes on with it."""

@@ -152,6 +152,17 @@ class Jitted(Generic[P, R]):
             out = jit_call(*entry.consts, *values, program=entry.hoisted, name=self.arguments.name)
         return entry.out_tree.unflatten(out)
 
+    def ready(self, *args: Any) -> None:
+        """Trace and compile for arguments like these, by position: the next such call only runs."""
+        statics = None if self._plain else self.arguments.statics(args, {})
+        leaves, in_tree = tree.flatten((args, {}) if statics is None else self.arguments.dynamic(args, {}))
+        types = tuple(as_value(x, "jit").type for x in leaves)
+        state = trace_context()
+        key = (in_tree, types, statics, state)
+        if key not in self._entries:
+            self._entries[key] = self._entry(TracedCall(args, {}, in_tree, types, statics, state))
+        self._entries[key].ready(self.device)
+
     @api_boundary
     def _entry(self, call: TracedCall) -> Entry:
         """``call``, traced."""

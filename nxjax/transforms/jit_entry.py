@@ -93,6 +93,11 @@ class Entry:
         self.calls += 1
         return out
 
+    def ready(self, device: Any) -> None:
+        """Compile for direct calls, if no call has."""
+        if self.prepared is None and self.direct:
+            self.prepared = self._prepare(device)
+
     def _prepare(self, device: Any) -> _Prepared:
         """How the next call runs. From the second on, what depends on consts alone was done before; where they are
         large, such as a network's weights, from the first on, so that one program is compiled and not two."""

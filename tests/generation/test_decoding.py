@@ -189,6 +189,7 @@ def test_a_batch_reads_and_steps_no_more_than_it_needs(params, config, monkeypat
         return noted
 
     monkeypatch.setattr(generator, "program", seen)
+    monkeypatch.setattr(generator, "make_ready", lambda run, *arrays: None)
     made = generator.generate(lines, max_tokens=60)
     assert made.tokens == want
     assert [s for name, s in read if name == "read"] == [(3, 16), (1, 64)]

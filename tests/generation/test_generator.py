@@ -12,6 +12,8 @@ import nxjax as nx
 from nxjax import generation
 from nxjax.errors import ParameterError
 from nxjax.generation import DecoderConfig, Generator, Sampler, beam_search, forward, pack_weights
+from nxjax.generation.generator import GREEDY
+from nxjax.generation.steps import step
 from nxjax.generation.text import TextStream
 from nxjax.quant import QArray
 
@@ -90,6 +92,21 @@ def test_streams_are_the_text_in_pieces(params, config, tokenizer):
     assert cut.text == whole.texts[0][: whole.texts[0].index(stop)] and cut.reasons == ["stop"]
     assert "".join(generator.stream("Tyger", max_tokens=40, sampler=sampler, key=key, stop=[stop])) == cut.text
     assert "<td>stop</td>" in cut._repr_html_()
+
+
+@pytest.mark.parametrize("few", [False, True])
+def test_no_step_waits_for_its_program(params, config, few):
+    """The first step's program is there with the first token; who asks for one token needs none."""
+    made = Generator(generation.quantize_weights(params, config) if few else params, config)
+    want = made.generate([1, 2, 3], max_tokens=1).tokens[0]
+    program = made.program(step, GREEDY, made.room)
+    program = program.func if few else program
+    assert program.trace_count == 0
+    run = made.start([1, 2, 3], 5, GREEDY, None, (), None)
+    pieces = run.pieces()
+    next(pieces)
+    assert run.rows[0].tokens == want and program.trace_count == 1
+    assert len(list(pieces)) == 4 and program.trace_count == 1
 
 
 def test_pieces_never_cut_a_character_or_a_stop_sequence():

@@ -214,6 +214,21 @@ def test_stages() -> None:
     assert f.eval_shape({"x": shape}, k=1.0)["y"].shape == (3,)
 
 
+def test_made_ready_for_arguments() -> None:
+    """The next such call traces nothing, and arguments are as they were."""
+    table = nx.numpy.arange(2.0)
+    f = nx.jit(lambda n, tree: (tree["x"] * n + table, tree["x"].sum()), static_argnums=0, donate_argnums=1)
+    x = nx.array([1.0, 2.0])
+    for _ in range(2):
+        f.ready(3, {"x": x})
+    assert f.trace_count == 1 and not x.is_deleted()
+    y, total = f(3, {"x": x})
+    assert f.trace_count == 1 and x.is_deleted()
+    assert y.tolist() == [3.0, 7.0] and total == 3
+    f.ready(4, {"x": y})
+    assert f.trace_count == 2
+
+
 def test_closing_over_values_of_enclosing_transforms() -> None:
     def outer(x: Any) -> Any:
         f = nx.jit(lambda y: y * x)
