@@ -150,8 +150,8 @@ class Generator:
 
     def make_ready(self, program: Any, *arrays: Any) -> None:
         """Have a program of `program` compiled for such arrays before its first call."""
-        jitted, held = (program.func, program.args) if isinstance(program, partial) else (program, ())
-        jitted.ready(*held, *arrays)
+        jitted: Any = program.func if isinstance(program, partial) else program
+        jitted.ready(*(program.args if jitted is not program else ()), *arrays)
 
     def copies(self, function: Callable[..., Cache]) -> Any:
         """The same of a function of caches."""

@@ -234,7 +234,8 @@ def joined(parts: Sequence[NDArray | IntegerMatrix], turned: bool, dtype: Any) -
         floats = [turn(_floats(p) if isinstance(p, IntegerMatrix) else p) for p in parts]
         return jnp.asarray(np.ascontiguousarray(np.concatenate(floats, -1).astype(dtype, copy=False)))
     groups = max(b.scale.shape[-1] for b in blocks)
-    values = np.concatenate([turn(b.values) for b in blocks], -1)
+    # A table of embeddings is one part, and large.
+    values = turn(blocks[0].values) if len(blocks) == 1 else np.concatenate([turn(b.values) for b in blocks], -1)
     side_by_side = lambda rows: np.concatenate([turn(np.repeat(x, groups // x.shape[-1], -1)) for x in rows], -1)
     made = [side_by_side([b.scale for b in blocks])]
     if any(b.least is not None for b in blocks):

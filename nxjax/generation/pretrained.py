@@ -22,6 +22,7 @@ from nxjax.generation.config import DecoderConfig
 from nxjax.generation.families import Family, config_of, names_of
 from nxjax.generation.model import Params
 from nxjax.generation.tokenizer import FILE, Tokenizer
+from nxjax.interop.graphs.mapped import let_go
 from nxjax.interop.weights import gguf_tensors, load_safetensors
 from nxjax.quant.packed import packed
 from nxjax.quant.qarray import QArray
@@ -104,6 +105,8 @@ def _gguf(file: Path, context: int | None, dtype: Any) -> tuple[Params, DecoderC
     turned = gguf.turned_heads(metadata, config)
 
     def read(name: str) -> Any:
+        # What was read before is in arrays of its own.
+        let_go(tensors[name].data)
         x, kind = gguf.tensor(tensors[name]), name.split(".")[-2]
         return gguf.reordered(x, turned[kind]) if kind in turned else x
 

@@ -196,7 +196,10 @@ def packed(w: QArray, *, flipped: bool = False, activations: str = "float32") ->
     zero = 8 if w.dtype == dtypes.int4 else 0
     blocks, wide = -(-depth // block), -(-columns // LANES) * LANES
     filled = np.zeros((blocks * block, wide), np.uint8 if few else np.int8)
-    filled[:depth, :columns] = (values.astype(np.int8) + np.int8(zero)).astype(filled.dtype)
+    # In place: a table of embeddings is large.
+    here = filled.view(np.int8)[:depth, :columns]
+    here[...] = values
+    here += np.int8(zero)
     q = filled.reshape(blocks, block, wide)
     q = q[:, : block // 2] | q[:, block // 2 :] << 4 if few else q
     data = q.reshape(blocks, -1, UNIT, wide // LANES, LANES).transpose(3, 0, 1, 4, 2)

@@ -57,6 +57,16 @@ def mapped(path: Path) -> NDArray:
         return np.frombuffer(MappedFile(f.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
 
 
+def let_go(x: NDArray) -> None:
+    """Let the system take back the memory that bytes of `mapped` files were read into; they are read again if used."""
+    base: Any = x
+    while isinstance(base, np.ndarray):
+        base = base.base
+    file = base.obj if isinstance(base, memoryview) else None
+    if isinstance(file, MappedFile) and hasattr(mmap, "MADV_DONTNEED"):
+        file.madvise(mmap.MADV_DONTNEED)
+
+
 @final
 class HeldFile(io.RawIOBase):
     """Bytes in memory as a file that is read, without a copy."""
