@@ -146,33 +146,31 @@ def measured(file: str, names: list[str]) -> dict[str, tuple[float, float]]:
     """The least CPU seconds for the tokens of a prompt, and for each token after it, run in turn."""
     runs = {name: CONTENDERS[name](file) for name in names}
     prompt = np.random.default_rng(0).integers(10, 9000, PROMPT).tolist()
-    times = {name: [float("inf"), float("inf")] for name in names}
+    counts = (1, 1 + TOKENS)
+    least = {name: [float("inf")] * 2 for name in names}
     for i in range(ROUNDS + 2):
         for name, run in runs.items():
-            spent: list[float] = []
-            for count in (1, 1 + TOKENS):
-                begin = time.process_time()
-                run([prompt], count)
-                spent.append(time.process_time() - begin)
+            spent = [_spent(run, [prompt], count) for count in counts]
             if i > 1:
-                found = spent[0] / PROMPT, (spent[1] - spent[0]) / TOKENS
-                times[name] = [min(a, b) for a, b in zip(times[name], found, strict=True)]
-    return {name: (a, b) for name, (a, b) in times.items()}
+                least[name] = [min(a, b) for a, b in zip(least[name], spent, strict=True)]
+    return {name: (first / PROMPT, (whole - first) / TOKENS) for name, (first, whole) in least.items()}
+
+
+def _spent(run: Callable[[Any, int], Any], prompts: Any, count: int) -> float:
+    begin = time.process_time()
+    run(prompts, count)
+    return time.process_time() - begin
 
 
 def batches(file: str) -> dict[int, float]:
     """CPU seconds per token of a step, by batch size."""
-    run, times = ours(file, "int8"), {batch: float("inf") for batch in (1, 2, 4, 8)}
+    run, least = ours(file, "int8"), {batch: [float("inf")] * 2 for batch in (1, 2, 4, 8)}
     for i in range(ROUNDS + 1):
-        for batch in times:
-            prompts, spent = [[5, 6, 7, 8]] * batch, list[float]()
-            for count in (1, 33):
-                begin = time.process_time()
-                run(prompts, count)
-                spent.append(time.process_time() - begin)
+        for batch in least:
+            spent = [_spent(run, [[5, 6, 7, 8]] * batch, count) for count in (1, 33)]
             if i:
-                times[batch] = min(times[batch], (spent[1] - spent[0]) / 32 / batch)
-    return times
+                least[batch] = [min(a, b) for a, b in zip(least[batch], spent, strict=True)]
+    return {batch: (whole - first) / 32 / batch for batch, (first, whole) in least.items()}
 
 
 def steps(file: str) -> list[float]:
