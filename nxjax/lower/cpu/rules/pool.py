@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,10 @@ from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
+from nxjax.lower.cpu.lazy import LazyLeaf
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, phases
 from nxjax.lower.cpu.rules.conv_tail import Tail
+from nxjax.lower.cpu.rules.stored import beneath, values
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType, highest, lowest
 from nxjax.trace.program import Equation
@@ -42,7 +44,21 @@ def reduce_window(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     combine = _COMBINE[e.op.name]
     if not type.size:
         return [b.new(type)]
+    stored = beneath(x) if combine != "sum" and _inside(e.params) else None
+    if stored is not None:
+        # Of integers on a grid and of their values the same is the greatest.
+        q, grid = stored
+        ints = dtypes.int16
+        y = pooled(b, b.view(q), type.shape, combine, neutral(combine, ints), ints, e.params)
+        return [values(b, LazyLeaf(y), grid)]
     return [pooled(b, b.view(x), type.shape, combine, neutral(combine, dtype), dtype, e.params)]
+
+
+def _inside(p: Mapping[str, Any]) -> bool:
+    """Whether every window has an element that is no padding."""
+    plain = all(n == 1 for n in (*p["base_dilation"], *p["window_dilation"]))
+    pads = zip(p["window_dimensions"], p["padding"], strict=True)
+    return plain and all(0 <= n < k for k, pad in pads for n in pad)
 
 
 def pooled(

@@ -1,8 +1,6 @@
-"""Quantized ops by exact integer kernels. Between them values stay integers: int16, less the zero point.
+"""Quantized ops by exact integer kernels; see `rules.stored` for what lies between them.
 
-A result is a graph of one step, `ops_quant.real` of its integers. A quantized op that reads it on the same grid takes
-the integers; anything else takes the float values, which are then made in its own kernel. What has no rule (the
-16-bit grids, resizing) is run as the ops that it is made of, which give the same bits.
+What has no rule (the 16-bit grids, resizing) is run as the ops that it is made of, which give the same bits.
 """
 
 from __future__ import annotations
@@ -20,77 +18,21 @@ from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
 from nxjax.lower.cpu.layout import copy, ordered, shifted
-from nxjax.lower.cpu.lazy import Lazy, LazyIndex, LazyLeaf, Map, Shaped, indexed, shaped
+from nxjax.lower.cpu.lazy import Lazy, LazyLeaf
 from nxjax.lower.cpu.rules import conv_tiles
 from nxjax.lower.cpu.rules.conv import is_single, one, product, roomy
 from nxjax.lower.cpu.rules.conv_shape import Setup, setup, simplified
 from nxjax.lower.cpu.rules.conv_tail import tail, unit
 from nxjax.lower.cpu.rules.pool import depthwise, pooled
+from nxjax.lower.cpu.rules.stored import integers, need_bytes, step, values
 from nxjax.lower.cpu.tape import Buffer, Ref
 from nxjax.lower.cpu.view import dense_strides
 from nxjax.ops.fake_quantize import symmetric_limit
 from nxjax.ops.fixed.elementwise import requantize_factor
-from nxjax.ops.quant_grid import Grid
 from nxjax.ops.window import reduce_window_sum
 from nxjax.trace import dtypes
-from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
 from nxjax.trace.types import Shape
-
-_BYTES: Final = (dtypes.int8, dtypes.uint8, dtypes.int4)
-_REPEATED: Final = 4  # so often, at least
-
-
-def need_bytes(*grids: Grid) -> None:
-    """Only grids of eight bits and less are stored as int16 less the zero point."""
-    if any(g.dtype not in _BYTES or isinstance(g.scale, tuple) for g in grids):
-        raise NoKernel("grids of more than eight bits")
-
-
-def step(b: Builder, what: steps.StoredStep, args: Sequence[Lazy], shape: Shape, dtype: DType, **params: Any) -> Lazy:
-    """One step on elements, as part of a graph."""
-    op: Any = what
-    y = Map(op, tuple(sorted(params.items())), tuple(args), shape, dtype)
-    y.equation = b.equation
-    return y
-
-
-def integers(b: Builder, x: Any, grid: Grid) -> Lazy:
-    """The integers of a value on ``grid``, less its zero point."""
-    found = _beneath(x, grid)
-    if found is not None:
-        return found
-    value = b.lazy(x)
-    if value.view is not None and _REPEATED * _moving(value.view).size <= value.size:
-        # What is repeated, as a row of weights is, is made once, and ahead where it is known.
-        least = _moving(value.view)
-        made = b.view(step(b, steps.quantized, [LazyLeaf(least)], least.shape, dtypes.int16, grid=grid))
-        strides = tuple(s if k else 0 for s, k in zip(made.strides, value.view.strides, strict=True))
-        return LazyLeaf(View(made.ref, value.shape, strides, made.dtype))
-    return step(b, steps.quantized, [value], value.shape, dtypes.int16, grid=grid)
-
-
-def _beneath(x: Any, grid: Grid) -> Lazy | None:
-    """The integers on ``grid`` that ``x`` is made of, its elements moved as they are in it; None: of something else."""
-    if not isinstance(x, (Map, LazyIndex, Shaped)) or not x.args:
-        return None
-    if isinstance(x, Map):
-        return x.args[0] if x.op is _op(steps.real) and dict(x.params)["grid"] == grid else None
-    below = _beneath(x.args[0], grid)
-    if below is None:
-        return None
-    return shaped(below, x.shape) if isinstance(x, Shaped) else indexed(below, x.shape, x.places)
-
-
-def _moving(v: View) -> View:
-    """The elements of ``v`` without those that are repeated."""
-    return View(v.ref, tuple(n if s else 1 for n, s in zip(v.shape, v.strides, strict=True)), v.strides, v.dtype)
-
-
-def values(b: Builder, q: Lazy, grid: Grid) -> Lazy:
-    """The float values of integers."""
-    return step(b, steps.real, [q], q.shape, dtypes.float32, grid=grid)
-
 
 # --- elementwise ---
 

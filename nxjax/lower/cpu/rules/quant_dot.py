@@ -18,7 +18,7 @@ from nxjax.kernels.cpu.expression import Expression
 from nxjax.lower.cpu.builder import Builder, rule
 from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, LazyProduct, Map
 from nxjax.lower.cpu.rules.dot import PackedOperand, contraction
-from nxjax.lower.cpu.rules.quant import integers, need_bytes, step, values
+from nxjax.lower.cpu.rules.stored import integers, need_bytes, step, values
 from nxjax.lower.cpu.view import NoKernel, View
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.dot import DotDimensionNumbers, free

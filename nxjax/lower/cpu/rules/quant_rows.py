@@ -11,7 +11,7 @@ import numpy as np
 from nxjax.kernels.cpu import ops_quant_rows as steps
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.lazy import FIXED, Lazy, LazyReduce, Map, indexed
-from nxjax.lower.cpu.rules.quant import integers, need_bytes, step, values
+from nxjax.lower.cpu.rules.stored import integers, need_bytes, step, values
 from nxjax.ops.arithmetic import sub
 from nxjax.ops.convert import convert_element_type
 from nxjax.ops.fixed.softmax import TOO_LONG

@@ -11,6 +11,7 @@ from nxjax.ops.fake_quantize import quantize_dequantize, requantize
 from nxjax.ops.quant_elementwise import qadd, qmul, qsub
 from nxjax.ops.quant_products import qconv
 from nxjax.ops.quant_reduce import qavgpool
+from nxjax.ops.window import reduce_window_max, reduce_window_min
 from tests.lower.cpu.rules.windows import NAMES, clamp, compiled, geometry, grid, layouts, on_grid, placed
 
 ROUNDINGS = ("double", "single")
@@ -42,6 +43,31 @@ def test_values_that_only_move_stay_integers():
     assert sum(k.count("stored_quantize") for k in keys) == len(xs), keys
     y = TapeInterpreter(program, engine(isa.current()))(xs)[0]
     np.testing.assert_array_equal(y, np.asarray(f(*map(nx.numpy.asarray, xs))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("op", [reduce_window_max, reduce_window_min])
+def test_greatest_of_windows_of_integers(name, op):
+    """They stay integers, unless a window may have nothing but padding, of which there is no integer."""
+    rng = np.random.default_rng(NAMES.index(name))
+    a, b = grid(rng), grid(rng, -4, 4)
+    for pad, whole in (((1, 0), True), ((3, 1), False)):
+        params = {
+            "window_dimensions": (1, 3, 2, 1), "window_strides": (1, 2, 1, 1),
+            "padding": ((0, 0), pad, (0, 1), (0, 0)), "base_dilation": (1,) * 4, "window_dilation": (1,) * 4,
+        }  # fmt: skip
+
+        def f(x, params=params):
+            z = requantize(x, x_grid=a, y_grid=b, rounding="double", lo=b.limits[0], hi=b.limits[1])
+            return op(z, **params)
+
+        x = on_grid(rng, [2, 9, 6, 21], a)
+        with nx.config.using(cpu_isa=name):
+            program = lower(nx.jit(f).trace(x).program)
+            (y,) = TapeInterpreter(program, engine(isa.current()))([x])
+        keys = [s.kernel.key for s in walk(program.steps) if isinstance(s, CallStep)]
+        assert any(k[:4] == "pool" and "(int16" in k for k in keys) == whole, keys
+        np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x))))
 
 
 @pytest.mark.parametrize("name", NAMES)
