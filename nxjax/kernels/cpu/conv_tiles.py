@@ -296,6 +296,8 @@ class _Writer:
             lines = [f.at(p, row.index * s[1]) for p, s in zip(places, self.steps, strict=True)]
             sums = f.at(f.at(self.sums, before - tile, gap), first * LINE)
             with f.loop(begin, end) as pixel:
+                if len(k.epilogue.nodes) > 1:
+                    matrix_unit.wake(f, k.mode)
                 at = [f.at(p, pixel.index * s[2]) for p, s in zip(lines, self.steps, strict=True)]
                 total = f.load(vector("i32", lanes), f.at(sums, pixel.index, gap), 4) + start
                 values = [convert.convert(f, self.isa, total, _INT32, k.dtype)]

@@ -55,6 +55,14 @@ def end(f: Function) -> None:
     f.intrinsic("x86.tilerelease", "void")
 
 
+def wake(f: Function, mode: str) -> None:
+    """Keeps the unit awake between tiles: it sleeps after some thousand cycles, and to wake it takes several hundred.
+
+    Sums that the registers had are lost.
+    """
+    f.intrinsic(STEPS[mode], "void", *(f.constant("i8", n) for n in (0, _LEFT, _RIGHT)))
+
+
 def accumulate(
     f: Function,
     mode: str,

@@ -8,10 +8,12 @@ meaning in NumPy beside its code, said by `nxjax.ops.fixed`. All names begin wit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.kernels.cpu.float_factors import same_factors
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector, with_element
 from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.ops.fixed.point import quantize_multiplier, rescale, wrap32
@@ -373,9 +375,29 @@ def _wide(x: Value) -> Value:
     return x.convert(with_element(x.type, "i32"))
 
 
+@lru_cache(maxsize=1024)
+def _in_floats(
+    x_grid: Grid, y_grid: Grid, out: Grid, sign: int, lo: int, hi: int, rounding: Rounding
+) -> tuple[float, ...] | None:
+    """Both operands' float32 factors that give the bits of `summed`, if there are such."""
+    a, b, c = sum_factors(x_grid, y_grid, out)
+    exact = lambda p, q: _sum(p, q, sign=sign, x_grid=x_grid, y_grid=y_grid, out=out, lo=lo, hi=hi, rounding=rounding)
+    scale = c * 2**20
+    bytes_ = np.arange(-255, 256)  # less any zero point
+    return same_factors(
+        (bytes_, bytes_), (a * scale, sign * b * scale), exact, lo - out.zero_point, hi - out.zero_point
+    )
+
+
 @op("stored_sum", (dtypes.int16,), exact=True)
 def _emit_sum(s: EmitContext) -> Value:
     f, p = s.f, s.params
+    floats = _in_floats(**p)
+    if floats is not None:
+        type = with_element(s.xs[0].type, "float")
+        x, y = (_wide(v).convert(type) * factor for v, factor in zip(s.xs, floats, strict=True))
+        low, high = (f.constant(type, float(p[v] - p["out"].zero_point)) for v in ("lo", "hi"))
+        return away(f, x + y, low, high)
     a, b, c = sum_factors(p["x_grid"], p["y_grid"], p["out"])
     scaled = lambda v, r: constant_scale(f, _wide(v) << 20, factor_of(r, p["rounding"]), p["rounding"], True)
     left, right = scaled(s.xs[0], a), scaled(s.xs[1], b)
