@@ -32,6 +32,7 @@ from nxjax.kernels.cpu.tile_weights import registers_of, units_of
 
 DType = np.dtype[Any]
 _INT32: Final = np.dtype("int32")
+_MANY: Final = 1 << 20  # bytes of weights that do not stay in a cache: each panel is read once
 
 
 @final
@@ -329,12 +330,17 @@ def height_for(positions: int) -> int:
 
 
 def shares_for(problem: TileProblem, rows: int, wanted: int) -> tuple[int, int]:
-    """Tiles and panels of an item: about ``wanted`` items, none tiny, whose input stays in the first cache."""
+    """Tiles and panels of an item: about ``wanted`` items, none tiny, whose input stays in the first cache.
+
+    Where weights would not stay in the second one, each panel of them is read once, for all tiles.
+    """
     panels = -(-problem.outputs // (SIDE * registers_of(problem.outputs)))
     tiles = -(-problem.positions // rows)
     others = problem.batch * problem.groups
+    weights = panels * registers_of(problem.outputs) * LINE * len(problem.runs) * units_of(problem.depth)
     run = max(1, min(tiles, (24 << 10) // max(1, rows * problem.step)))
     run = min(run, max(1, -(-tiles * others // wanted), 2))
+    run = tiles if weights > _MANY else run
     run = -(-tiles // -(-tiles // run))
     chunks = -(-tiles // run)
     share = max(1, panels // max(1, -(-wanted // (chunks * others))))

@@ -266,7 +266,8 @@ def twice(f: Function, x: Value, m: Value | int, left: Value, right: Value, cut:
     high = high_product(f, x << left, m)
     # Halves away from zero: up, unless what is cut off is just half of a negative number.
     up = (high & cut).gt(cut.lshr(1) + high.lshr(31))
-    return (high >> right) - f.cast("sext", up, x.type)
+    y = high >> right
+    return f.select(up, y + 1, y)
 
 
 def placed(f: Function, x: Value, zero: Value | int, lo: Value | int, hi: Value | int) -> Value:

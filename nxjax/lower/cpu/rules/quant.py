@@ -203,10 +203,8 @@ def _padded_bytes(b: Builder, q: Lazy, p: Mapping[str, Any], zero: int) -> View:
 
 def _copied(b: Builder, s: Setup, x: View, zero: int) -> conv_tiles.Image:
     def to_bytes(b: Builder, source: View, target: View) -> None:
-        node: Any = ExpressionNode(_op(steps.in_bytes), (("zero", zero),), (0,), dtypes.int8)
-        outs = (Output(1, target.strides),)
-        nest = Nest(source.shape, len(source.shape), False, (Input(source.dtype, source.strides),), (node,), outs)
-        b.call(nest, [source], [target])
+        bytes_ = step(b, steps.in_bytes, [LazyLeaf(source)], source.shape, dtypes.int8, zero=zero)
+        b.write(bytes_, target, ready=True)
 
     return conv_tiles.copied(b, s, x, zero, to_bytes)
 
