@@ -32,6 +32,7 @@ from nxjax.kernels.cpu.tile_weights import registers_of, units_of
 
 DType = np.dtype[Any]
 _INT32: Final = np.dtype("int32")
+_EPILOGUE: Final = 128  # units of depth that take as long as what a tile's sums go through
 _MANY: Final = 1 << 20  # bytes of weights that do not stay in a cache: each panel is read once
 
 
@@ -125,7 +126,7 @@ class TileConv(Kernel):
 
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        work = self.run * self.share * len(self.problem.runs) * units_of(self.problem.depth)
+        work = self.run * self.share * (len(self.problem.runs) * units_of(self.problem.depth) + _EPILOGUE)
         return max(1, 2048 // work)
 
     @property
@@ -341,7 +342,8 @@ def shares_for(problem: TileProblem, rows: int, wanted: int) -> tuple[int, int]:
     run = max(1, min(tiles, (24 << 10) // max(1, rows * problem.step)))
     run = min(run, max(1, -(-tiles * others // wanted), 2))
     run = tiles if weights > _MANY else run
-    run = -(-tiles // -(-tiles // run))
+    chunks = -(-tiles // run)
+    run = -(-tiles // (chunks + chunks % 2 if chunks > 1 else 1))  # two threads have as many
     chunks = -(-tiles // run)
     share = max(1, panels // max(1, -(-wanted // (chunks * others))))
     return run, share
