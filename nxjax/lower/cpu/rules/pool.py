@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from nxjax.kernels.cpu import convert, isa
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, identity
@@ -28,6 +30,7 @@ _COMBINE: dict[str, Combine] = {
     "reduce_window_max": "max",
     "reduce_window_min": "min",
 }
+_CHANNELS = 16  # fewer leave most of a vector empty
 
 
 def neutral(combine: Combine, dtype: DType) -> Any:
@@ -86,38 +89,74 @@ def pooled(
         raise NoKernel("windows over more than three dimensions")
     # Of the dimensions without windows the one with the least stride has the channels.
     inner = min((i for i in plain if v.shape[i] > 1), key=lambda i: (abs(v.strides[i]), -v.shape[i]), default=None)
-    rest = [i for i in plain if i != inner]
-    order = [*rest, *sliding, *([] if inner is None else [inner])]
-    if inner is not None and (v.strides[inner] != v.dtype.itemsize or not joins(v, rest)):
-        near = ordered(v.shape, v.dtype, order, 64)
-        copy(b, v, near)
-        v = near
+    run = [] if inner is None else [inner]
+    near = inner is not None and v.strides[inner] == v.dtype.itemsize
+    if not operands and not (near and v.shape[run[0]] >= _CHANNELS):
+        one = [i for i in range(ndim) if steps[i] == holes[i] == 1 and min(padding[i]) >= 0]
+        longer = _run(v, plain, one)
+        if math.prod(shape[i] for i in longer) > (v.shape[run[0]] if near else 1):
+            run, near = longer, True
+    line = next((i for i in run if i in sliding), None)
+    rest = [i for i in plain if i not in run]
+    order = [*rest, *(i for i in sliding if i != line), *run]
+    if (run and not near) or not joins(v, rest) or (line is not None and padding[line] != (0, 0)):
+        v = _copied(b, v, order, line, (0, 0) if line is None else padding[line], pad)
     y = ordered(shape, expression.out_dtypes[0], order, 64)
     # Dimensions without windows are one batch.
     last = next((i for i in reversed(rest) if v.shape[i] > 1), None)
     step = lambda u: 0 if last is None else u.strides[last]
     whole = Setup(
-        math.prod(v.shape[i] for i in rest), 1 if inner is None else v.shape[inner], 1, 1, (), step(v),
+        math.prod(v.shape[i] for i in rest), math.prod(shape[i] for i in run), 1, 1, (), step(v),
         v.dtype.itemsize, v.dtype.itemsize, 0, 0, 0, step(y), y.dtype.itemsize,
         more_n=tuple(map(step, operands)), more_group=(0,) * len(operands),
     )  # fmt: skip
-    dims = [
-        list(
-            phases(
-                SpatialDim(
-                    v.shape[i], shape[i], windows[i], steps[i], spread[i], padding[i][0], v.strides[i], 0, y.strides[i],
-                    tuple(u.strides[i] for u in operands),
-                ),
-                holes[i],
-            )
-        )
-        for i in sliding
-    ]  # fmt: skip
+
+    def spatial(i: int) -> SpatialDim:
+        if i == line:  # outputs are channels
+            return SpatialDim(v.shape[i] - shape[i] + 1, 1, windows[i], 1, spread[i], 0, v.strides[i], 0, 0)
+        more = tuple(u.strides[i] for u in operands)
+        low, out_step = padding[i][0], y.strides[i]
+        return SpatialDim(v.shape[i], shape[i], windows[i], steps[i], spread[i], low, v.strides[i], 0, out_step, more)
+
+    dims = [list(phases(spatial(i), holes[i])) for i in sliding]
     t = Tail(expression, operands, (y,), ndim - 1 if inner is None else inner)
     for chosen in itertools.product(*dims):
         others = tuple(sum(c[3][i] for c in chosen) for i in range(len(operands)))
         s = replace(whole, dims=tuple(c[0] for c in chosen), y_offset=sum(c[2] for c in chosen), more_offset=others)
         channelwise(b, s, v, None, t, combine, pad, out)
+    return y
+
+
+def _run(v: View, plain: Sequence[int], one: Sequence[int]) -> list[int]:
+    """The dimensions that vectors may run along, innermost last: those side by side in memory that have no windows.
+
+    The outermost may have some, if it is one of ``one``: windows that move by one are as many channels, whose taps
+    are channels, too.
+    """
+    found: list[int] = []
+    count = 1
+    for i in sorted((i for i, n in enumerate(v.shape) if n > 1), key=lambda i: v.strides[i]):
+        if v.strides[i] != count * v.dtype.itemsize or not (i in plain or (count < _CHANNELS and i in one)):
+            break
+        found.insert(0, i)
+        count *= v.shape[i]
+        if i not in plain:
+            break
+    return found
+
+
+def _copied(b: Builder, v: View, order: Sequence[int], line: int | None, padding: tuple[int, int], pad: Any) -> View:
+    """``v`` with its dimensions in memory in ``order``, and ``padding`` before and after along ``line``."""
+    sizes = tuple(n + sum(padding) * (i == line) for i, n in enumerate(v.shape))
+    y = ordered(sizes, v.dtype, order, 64)
+    begin = 0
+    if line is not None:
+        begin, after = padding[0] * y.strides[line], (padding[0] + v.shape[line]) * y.strides[line]
+        filler = b.const(np.full(1, pad, v.dtype))
+        for at, count in zip((0, after), padding, strict=True):
+            shape = tuple(count if i == line else n for i, n in enumerate(v.shape))
+            copy(b, shifted(filler, 0, shape, (0,) * len(shape)), shifted(y, at, shape, y.strides))
+    copy(b, v, shifted(y, begin, v.shape, y.strides))
     return y
 
 
@@ -153,6 +192,9 @@ def channelwise(b: Builder, s: Setup, x: View, w: View | None, t: Tail, combine:
     lanes = target.lanes(max(acc.itemsize, out.itemsize))
     many = target.registers >= 32
     block = (6 if many else 4, 2) if s.groups >= 2 * lanes else (8 if many else 6, 1)
+    pixels = s.batch * math.prod(d.outputs for d in dims)
+    if combine != "dot" and pixels < block[0] // 2 and s.groups >= 4 * lanes:
+        block = (pixels, 4)  # enough sums for all of an adder's stages
     extras, more, ins, outs = t.extras(s)
     kernel = Pool(problem, combine, dtype, pad, out, block, lanes, t.expression, extras, more)
     place = lambda v, offset: shifted(v, offset, v.shape, v.strides)

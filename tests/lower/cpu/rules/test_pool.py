@@ -3,10 +3,14 @@ import itertools
 import numpy as np
 import pytest
 
+from nxjax.config import config
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.pool import Pool
+from nxjax.lower.cpu.lower import lower
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
 from nxjax.ops.window import reduce_window_max, reduce_window_min, reduce_window_sum
+from nxjax.transforms.jit import jit
 from tests.lower.cpu.rules.windows import DTYPES, close, compiled, numbers
 
 OPS = {"sum": reduce_window_sum, "max": reduce_window_max, "min": reduce_window_min}
@@ -35,6 +39,36 @@ def test_any_window(name, which):
         y = compiled(op, x, name=name, **params)
         if y is not None:
             close(y, op.eval(x, **params), which != "sum")
+
+
+# Shapes, windows, window dilations and padding of the last two dimensions that have some.
+LINES = (
+    ((300,), (7,), (1,), ((0, 0),)),
+    ((300,), (70,), (1,), ((40, 3),)),
+    ((9, 65), (3, 5), (2, 2), ((1, 1), (4, 0))),
+    ((9, 65), (1, 5), (1, 1), ((0, 0), (2, 2))),
+    ((4, 9, 30), (1, 3, 3), (1, 1, 1), ((0, 0), (1, 1), (1, 1))),
+    ((12, 20, 3), (5, 5, 1), (1, 2, 1), ((2, 2), (2, 2), (0, 0))),
+    ((3, 12, 20, 2), (1, 5, 3, 1), (1, 1, 1, 1), ((0, 0), (2, 2), (0, 1), (0, 0))),
+)
+
+
+@pytest.mark.parametrize("name", isa.possible())
+@pytest.mark.parametrize("which", list(OPS))
+@pytest.mark.parametrize("line", LINES)
+def test_windows_of_few_channels_fill_vectors(name, which, line):
+    shape, windows, spread, padding = line
+    ones = (1,) * len(shape)
+    params = {"window_dimensions": windows, "window_strides": ones, "padding": padding}
+    params |= {"base_dilation": ones, "window_dilation": spread}
+    rng = np.random.default_rng(0)
+    for dtype in (np.float32, np.int8, np.float64):
+        x = numbers(rng, shape, dtype)
+        close(compiled(OPS[which], x, name=name, **params), OPS[which].eval(x, **params), which != "sum")
+    with config.using(cpu_isa=name):
+        program = lower(jit(lambda x: OPS[which](x, **params)).trace(np.ones(shape, np.float32)).program)
+    (pool,) = (c.kernel for c in program.calls() if isinstance(c.kernel, Pool))
+    assert pool.problem.groups >= 16
 
 
 @pytest.mark.parametrize("name", isa.possible())
