@@ -29,6 +29,7 @@ _LETTERS: Final = {"float32": "s", "float64": "d", "complex64": "c", "complex128
 _SPELLED: Final = ("scipy_{}_64_", "{}_64_")
 _STRIP: Final = 16  # rows
 _BLOCK: Final = 64  # rows whose upper triangle is cleared together
+_TURNED: Final = 1 << 16  # elements of matrices that are turned after a row of calls
 
 
 @lru_cache(None)
@@ -47,16 +48,33 @@ def _symbol(name: str) -> Any:
 
 def _call(name: str, *args: int | bytes | NDArray) -> int:
     """Call a routine; its info code. Letters are followed, behind all other arguments, by their lengths."""
+    return _call_each(name, 1, *args)[0]
+
+
+def _call_each(name: str, count: int, *args: int | bytes | NDArray | tuple[NDArray, int]) -> list[int]:
+    """`_call` so many times; of a pair, an array and bytes, the place moves by so many from one call to the next."""
     info = ctypes.c_int64(0)
     passed: list[Any] = []
+    moving: list[tuple[ctypes.c_void_p, int, int]] = []
     for x in args:
         if isinstance(x, int):
             passed.append(ctypes.byref(ctypes.c_int64(x)))
+        elif isinstance(x, bytes):
+            passed.append(x)
         else:
-            passed.append(x if isinstance(x, bytes) else ctypes.c_void_p(x.ctypes.data))
+            array, step = x if isinstance(x, tuple) else (x, 0)
+            place = array.ctypes.data
+            passed.append(ctypes.c_void_p(place))
+            if step:
+                moving.append((passed[-1], place, step))
     lengths = [ctypes.c_size_t(1) for x in args if isinstance(x, bytes)]
-    _symbol(name)(*passed, ctypes.byref(info), *lengths)
-    return info.value
+    routine, found = _symbol(name), list[int]()
+    for i in range(count):
+        for pointer, place, step in moving:
+            pointer.value = place + i * step
+        routine(*passed, ctypes.byref(info), *lengths)
+        found.append(info.value)
+    return found
 
 
 def _room(name: str, before: Sequence[Any], dtype: DType, after: Sequence[Any] = ()) -> tuple[NDArray, int]:
@@ -196,14 +214,30 @@ def tridiagonal_routine(dtype: DType) -> Routine | None:
 def _tridiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     (diagonals, beside), (values, vectors) = ins, outs
     n, d = values.shape[-1], diagonals.dtype
+    values, vectors = _matrices(values, 1), _matrices(vectors)
+    others = _matrices(beside, 1).copy()
+    values[...] = _matrices(diagonals, 1)[:, :n]
+    known = _finite_or_zero(values, others)
     work, integers = np.empty(1 + 4 * n + n * n, d), np.empty(5 * n + 3, np.int64)
-    each = (_matrices(diagonals, 1), _matrices(beside, 1), _matrices(values, 1), _matrices(vectors))
-    for diagonal, other, numbers, rows in zip(*each, strict=True):
-        numbers[...] = diagonal[:n]
-        room = (work, work.size, integers, integers.size)
-        known = np.isfinite(numbers).all()
-        if not known or _call(_name(d, "stedc"), b"I", n, numbers, other.copy(), rows, rows.shape[-1], *room):
-            rows[...] = numbers[...] = np.nan
+    info = _call_each(
+        _name(d, "stedc"), len(values), b"I", n, _each(values), _each(others), _each(vectors), vectors.shape[-1],
+        work, work.size, integers, integers.size,
+    )  # fmt: skip
+    failed = ~known | (np.array(info) != 0)
+    vectors[failed] = values[failed] = np.nan
+
+
+def _each(x: NDArray) -> tuple[NDArray, int]:
+    """One after the other along the first dimension, for `_call_each`."""
+    return x, x.strides[0]
+
+
+def _finite_or_zero(x: NDArray, y: NDArray) -> NDArray:
+    """Which matrices are finite; the others become zeros, since a routine may search for their values for ever."""
+    known = np.asarray(np.isfinite(x).all(-1) & np.isfinite(y).all(-1))
+    if not known.all():
+        x[~known] = y[~known] = 0
+    return known
 
 
 def bidiagonal_routine(dtype: DType) -> Routine | None:
@@ -214,21 +248,28 @@ def bidiagonal_routine(dtype: DType) -> Routine | None:
 def _bidiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     (diagonals, above), (values, left, right) = ins, outs
     n, d = values.shape[-1], diagonals.dtype
-    v, name = np.empty((n, n), d), _name(d, "bdsdc")
-    # Two arrays that are not used here, and work space.
-    rooms = np.empty(1, d), np.empty(1, np.int64), np.empty(3 * n * n + 4 * n, d), np.empty(8 * n, np.int64)
-    each = (_matrices(diagonals, 1), _matrices(above, 1), _matrices(values, 1), _matrices(left), _matrices(right))
-    for diagonal, other, numbers, rows, lines in zip(*each, strict=True):
-        # The routine takes numbers near the smallest ones for zeros; powers of two change no other.
-        power = np.frexp(max(abs(diagonal[:n]).max(), abs(other[: n - 1]).max(initial=0)))[1]
-        numbers[...] = np.ldexp(diagonal[:n], -power)
-        beside = np.ldexp(other, -power)
-        known = np.isfinite(numbers).all()
-        if not known or _call(name, b"U", b"I", n, numbers, beside, rows, rows.shape[-1], v, n, *rooms):
-            rows[...] = lines[...] = numbers[...] = np.nan
-        else:
-            numbers[...] = np.ldexp(numbers, power)
-            _turn(v, lines[:, :n])
+    values, left, right = _matrices(values, 1), _matrices(left), _matrices(right)
+    x, y = _matrices(diagonals, 1)[:, :n], _matrices(above, 1)[:, : n - 1]
+    # The routine takes numbers near the smallest ones for zeros; powers of two change no other.
+    power = np.frexp(np.maximum(abs(x).max(-1), abs(y).max(-1, initial=0)))[1][:, None]
+    values[...] = np.ldexp(x, -power)
+    beside = np.ldexp(y, -power)
+    known = _finite_or_zero(values, beside)
+    # Work space, and two arrays that are not used here.
+    none, rooms = (np.empty(1, d), np.empty(1, np.int64)), (np.empty(3 * n * n + 4 * n, d), np.empty(8 * n, np.int64))
+    v = np.empty((max(1, _TURNED // (n * n)), n, n), d)
+    info: list[int] = []
+    for i in range(0, len(values), len(v)):
+        some = [m[i : i + len(v)] for m in (values, beside, left, right)]
+        info += _call_each(
+            _name(d, "bdsdc"), len(some[0]), b"U", b"I", n, _each(some[0]), _each(some[1]), _each(some[2]),
+            left.shape[-1], _each(v), n, *none, *rooms,
+        )  # fmt: skip
+        for turned, lines in zip(v, some[3], strict=False):
+            _turn(turned, lines[:, :n])
+    values[...] = np.ldexp(values, power)
+    failed = ~known | (np.array(info) != 0)
+    left[failed] = right[failed] = values[failed] = np.nan
 
 
 # What stands for an op, and the symbols that it calls: of real, and of complex numbers.

@@ -21,11 +21,18 @@ from nxjax.kernels.cpu.linalg_tridiagonal import Reflected, ToTridiagonal
 from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
 from nxjax.lower.cpu.lapack import bidiagonal_routine, tridiagonal_routine
+from nxjax.lower.cpu.lower import inline_expansion
+from nxjax.ops.linalg_base import mm
+from nxjax.ops.linalg_qr import qr
+from nxjax.ops.linalg_svd import svd as svd_
+from nxjax.ops.shape import transpose
+from nxjax.trace.core import Array
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
-ALL = 1 << 20  # bytes that one matrix may take, which a panel at a time is read of
+ALL = 1 << 20  # bytes that one matrix may take, which a panel at a time is read of,
+NARROW = 800  # if it has more rows and columns than that
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
 WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
@@ -57,7 +64,7 @@ def _way(x: ArrayType, words: int, rooms: int = 1) -> tuple[int, bool]:
         return count, True
     if words * rooms * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
         return count, True
-    if words * x.dtype.itemsize > ALL:
+    if words * x.dtype.itemsize > ALL and min(x.shape[-2:]) > NARROW:
         raise NoKernel("LAPACK's, for large matrices")
     return count, False
 
@@ -173,13 +180,31 @@ def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     return outs
 
 
+def _by_triangle(x: Array, /, *, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
+    """The vectors of a matrix that is not square, by those of its triangular factor."""
+    m, n = x.shape[-2:]
+    tall = m >= n
+    q, r = qr.expand(x if tall else _turned(x), full_matrices=False)
+    s, u, vh = svd_(r, full_matrices=full_matrices, compute_uv=compute_uv)
+    u = mm(q, u)
+    return (s, u, vh) if tall else (s, _turned(vh), _turned(u))
+
+
+def _turned(x: Array) -> Array:
+    return transpose(x, permutation=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
+
+
 def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
-    """Of square matrices, of which LAPACK has only the bidiagonal ones."""
+    """Of square matrices, of which LAPACK has only the bidiagonal ones, and by these of others."""
     type = e.inputs[0].type
     *batch, m, n = type.shape
-    routine, count = bidiagonal_routine(type.dtype), math.prod(batch)
-    if routine is None or m != n or n < ALONE or n * n * type.dtype.itemsize > NEAR:
-        raise NoKernel("LAPACK's, for vectors of very small and large matrices, and of those that are not square")
+    routine, count, least = bidiagonal_routine(type.dtype), math.prod(batch), min(m, n)
+    if routine is None or least < ALONE or least * least * type.dtype.itemsize > NEAR:
+        raise NoKernel("LAPACK's, for vectors of very small and large matrices")
+    if m != n:
+        if e.params["full_matrices"]:
+            raise NoKernel("LAPACK's, for a square of vectors of a matrix that is none")
+        return inline_expansion(b, e, [x], _by_triangle)
     new = partial(_rows, b, type.dtype, count, n)
     left, left_taus, right, right_taus, diagonal, above, us, vs = map(new, (n, 1, n, 1, 1, 1, n, n))
     values, u, vh = (b.new(v.type) for v in e.outputs)
