@@ -9,6 +9,7 @@ import numpy as np
 
 from nxjax.errors import GradientError
 from nxjax.ops.arithmetic import add, div, mul, neg, rem, sqrt, sub
+from nxjax.ops.arithmetic import max as max_
 from nxjax.ops.base import NDArray, like, zeros
 from nxjax.ops.compare import eq, le, lt
 from nxjax.ops.convert import cast
@@ -30,10 +31,10 @@ from nxjax.ops.linalg_base import (
     where,
     with_column,
 )
-from nxjax.ops.linalg_eigen import SWEEPS, ascending, ordered, rotation
+from nxjax.ops.linalg_eigen import SWEEPS, ascending, eigh, ordered, rotation
 from nxjax.ops.linalg_qr import qr
 from nxjax.ops.reduce import reduce_max, reduce_sum
-from nxjax.ops.shape import reshape
+from nxjax.ops.shape import reshape, rev
 from nxjax.ops.slicing import concatenate
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Tangents
@@ -174,3 +175,29 @@ def _singular(a: Array, v: Array) -> tuple[Array, Array, Array]:
 
 
 svd = Svd()
+
+
+def by_triangle(x: Array, /, *, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
+    """`svd` of a matrix that is not square, with vectors, by that of its triangular factor."""
+    tall = x.shape[-2] >= x.shape[-1]
+    q, r = qr.expand(x if tall else h(x), full_matrices=False)
+    s, u, vh = svd(r, full_matrices=full_matrices, compute_uv=compute_uv)
+    u = mm(q, u)
+    return (s, u, vh) if tall else (s, h(vh), h(u))
+
+
+def by_squares(x: Array, /, *, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
+    """`svd` of a small matrix of float32, with vectors, by its square in float64, which keeps all of its digits.
+
+    Of x = U S V^H the square x^H x is V S^2 V^H, and x V is U S. Of the latter's columns some may be zero, so U is its
+    Householder factor, which is orthogonal in any case and whose triangle has no more than signs of its own.
+    """
+    tall = x.shape[-2] >= x.shape[-1]
+    a = cast(x if tall else h(x), dtypes.float64)
+    v, w = eigh(mm(h(a), a), lower=True)
+    v, w = rev(v, dimensions=(v.ndim - 1,)), rev(w, dimensions=(w.ndim - 1,))
+    q, r = qr.expand(mm(a, v), full_matrices=False)
+    d = diagonal(r)
+    u = mul(q, along_rows(where(lt(d, like(d, 0)), like(d, -1), like(d, 1)), q.shape))
+    s, u, vh = (cast(y, x.dtype) for y in (sqrt(max_(w, like(w, 0))), u, h(v)))
+    return (s, u, vh) if tall else (s, h(vh), h(u))

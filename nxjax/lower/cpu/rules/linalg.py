@@ -22,11 +22,8 @@ from nxjax.kernels.cpu.linalg_values import SingularValues, SymmetricValues
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, dense_strides, rule
 from nxjax.lower.cpu.lapack import bidiagonal_routine, tridiagonal_routine
 from nxjax.lower.cpu.lower import inline_expansion
-from nxjax.ops.linalg_base import mm
-from nxjax.ops.linalg_qr import qr
-from nxjax.ops.linalg_svd import svd as svd_
-from nxjax.ops.shape import transpose
-from nxjax.trace.core import Array
+from nxjax.ops.linalg_svd import by_squares, by_triangle
+from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 from nxjax.trace.types import ArrayType
 
@@ -36,6 +33,7 @@ NARROW = 800  # if it has more rows and columns than that
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
 WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
+SQUARED = 36  # many matrices up to that have their singular vectors by their squares; of few, those below `ALONE`
 VALUES = 16  # and many of them, if nobody reads the vectors
 NEAR = 1 << 22  # bytes that a matrix may take which is made tridiagonal
 DOUBLES = 128  # singular values from which on LAPACK is quicker, of doubles
@@ -180,31 +178,19 @@ def svd(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     return outs
 
 
-def _by_triangle(x: Array, /, *, full_matrices: bool, compute_uv: bool) -> tuple[Array, ...]:
-    """The vectors of a matrix that is not square, by those of its triangular factor."""
-    m, n = x.shape[-2:]
-    tall = m >= n
-    q, r = qr.expand(x if tall else _turned(x), full_matrices=False)
-    s, u, vh = svd_(r, full_matrices=full_matrices, compute_uv=compute_uv)
-    u = mm(q, u)
-    return (s, u, vh) if tall else (s, _turned(vh), _turned(u))
-
-
-def _turned(x: Array) -> Array:
-    return transpose(x, permutation=(*range(x.ndim - 2), x.ndim - 1, x.ndim - 2))
-
-
 def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     """Of square matrices, of which LAPACK has only the bidiagonal ones, and by these of others."""
     type = e.inputs[0].type
     *batch, m, n = type.shape
     routine, count, least = bidiagonal_routine(type.dtype), math.prod(batch), min(m, n)
+    if m != n and e.params["full_matrices"]:
+        raise NoKernel("LAPACK's, for a square of vectors of a matrix that is none")
+    if type.dtype == dtypes.float32 and least < (SQUARED if 2 * count * 8 >= GROUP else ALONE):
+        return inline_expansion(b, e, [x], by_squares)
     if routine is None or least < ALONE or least * least * type.dtype.itemsize > NEAR:
         raise NoKernel("LAPACK's, for vectors of very small and large matrices")
     if m != n:
-        if e.params["full_matrices"]:
-            raise NoKernel("LAPACK's, for a square of vectors of a matrix that is none")
-        return inline_expansion(b, e, [x], _by_triangle)
+        return inline_expansion(b, e, [x], by_triangle)
     new = partial(_rows, b, type.dtype, count, n)
     left, left_taus, right, right_taus, diagonal, above, us, vs = map(new, (n, 1, n, 1, 1, 1, n, n))
     values, u, vh = (b.new(v.type) for v in e.outputs)

@@ -206,6 +206,30 @@ def test_singular_vectors_of_numbers_of_any_size(shape, scale):
     np.testing.assert_allclose(s / scale, np.linalg.svdvals(x.astype("f8")), atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    "shape", [(500, 3, 3), (3, 3), (40, 7, 4), (4, 7), (60, 20, 20), (9, 50, 30), (5, 1, 6)], ids=str
+)
+def test_small_matrices_have_singular_vectors_by_squares(shape):
+    """Also those whose singular values are equal, zero, or far apart."""
+    x = matrices(*shape)
+    if x.ndim > 2:
+        x[0] = np.eye(*shape[1:])
+        x[1, :, -1] = x[1, :, 0]
+        x[2] = 0
+        x[3] *= np.float32(10.0) ** -np.arange(shape[-1])
+    f = lambda x: linalg_svd.svd(x, full_matrices=False, compute_uv=True)
+    assert not hosted(tape(f, x))
+    s, u, vh = map(np.asarray, nx.jit(f)(x))
+    k = s.shape[-1]
+    np.testing.assert_allclose(u * s[..., None, :] @ vh, x, atol=1e-5)
+    np.testing.assert_allclose(s, np.linalg.svdvals(x.astype("f8")), atol=1e-5)
+    assert (np.diff(s) <= 0).all()
+    for q in (u.swapaxes(-1, -2) @ u, vh @ vh.swapaxes(-1, -2)):
+        np.testing.assert_allclose(q, np.broadcast_to(np.eye(k), q.shape), atol=1e-5)
+    x[..., 0, 0] = np.nan
+    assert all(np.isnan(y).all() for y in map(np.asarray, nx.jit(f)(x)))
+
+
 def test_each_of_many_matrices_has_its_own_singular_vectors():
     """More than are turned together, and one that is not finite among them."""
     x = matrices(1500, 14, 12)
