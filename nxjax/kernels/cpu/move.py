@@ -6,6 +6,7 @@ run in both views are joined, an innermost run of 2, 4, 8 or 16 bytes becomes an
     runs       both views contiguous in the innermost loop: vectors, the last one overlapping the one before
     fill       the source stands still in the innermost loop: one element in all lanes
     tiles      the source is contiguous in another loop: squares of T x T elements, transposed in registers
+    groups     the innermost loop is short and the one around it goes on: vectors along both, of shuffled vectors
     lanes      the source steps over up to three elements, or backwards: vectors and a shuffle
     elements   anything else, one by one
 
@@ -32,7 +33,8 @@ ITEM: Final = 16 << 10  # bytes that an item moves, about
 STREAM: Final = 16 << 20  # results larger than this go past the caches
 LINE: Final = 64  # bytes
 SQUARE: Final = 64  # elements along a side of a block of tiles: whole cache lines on both sides even for bytes
-SMALL: Final = 3  # strides up to this many elements are read by whole vectors
+SMALL: Final = 8  # strides up to this many elements are read by whole vectors
+GROUP: Final = 4  # elements of a short loop, at most, and vectors that are read for it twice as many
 
 
 @final
@@ -142,6 +144,8 @@ class Move(Kernel):
             return [], lambda w, s, t: w.elements(s, t, MoveAxis(1, 0, 0)), size
         *outer, q = self._axes
         levels = [whole(a) for a in outer]
+        if outer and (grouped := self._grouped(outer[:-1], outer[-1], q)) is not None:
+            return grouped
         if q.target == size and q.source in (0, size):
             level, block = split(q, ITEM // size, max(64 // size, 1))
             if q.source:
@@ -180,6 +184,21 @@ class Move(Kernel):
         body: _Body = lambda w, s, t: w.block(s, t, *block, side)
         # Along the source's rows first: the target's are long.
         return [*map(whole, others), over_q, over_p], body, block_p * block_q * self.element
+
+    def _grouped(self, others: list[MoveAxis], p: MoveAxis, q: MoveAxis) -> tuple[list[Level], _Body, int] | None:
+        """Vectors along a short ``q`` and the ``p`` around it, if they are one run of the target."""
+        size = self.element
+        if q.target != size or q.size > GROUP or p.target != q.size * size or p.size < 8 or size > 8:
+            return None
+        if p.source % size or q.source % size or not 0 < p.source <= GROUP * size:
+            return None
+        if p.source == size and q.size == GROUP and q.source:
+            return None  # tiles do that
+        if abs(q.source) >= p.source and p.source != size:
+            return None
+        level, block = split(p, 1024)
+        axes = MoveAxis(block, p.source, p.target), q
+        return [*map(whole, others), level], lambda w, s, t: w.groups(s, t, *axes), block * q.size * size
 
     # --- code ---
 
@@ -385,6 +404,28 @@ class MoveEmitter:
         assert y is not None
         return y
 
+    def groups(self, s: Value, t: Value, p: MoveAxis, q: MoveAxis) -> None:
+        """``p`` and the short ``q`` inside it, which are one run of the target.
+
+        Of so many elements of ``p`` as a vector has lanes, the vectors that hold them are read: each begins with the
+        first element that no vector before has, and the last one ends with the last element that is wanted.
+        """
+        f, size = self.f, self.size
+        lanes = min(self.bytes // size, 1 << p.size.bit_length() - 1)
+        places = [(i * p.source + j * q.source) // size for i in range(lanes) for j in range(q.size)]
+        wanted = sorted(set(places))
+        starts: list[int] = []
+        for place in wanted:
+            if not starts or place >= starts[-1] + lanes:
+                starts.append(min(place, wanted[-1] - lanes + 1))
+        type = vector(self.element, lanes)
+        with f.loop(0, -(-p.size // lanes)) as loop:
+            a, b = _begin(f, Level(p, -(-p.size // lanes), lanes, p.size - lanes), loop.index, s, t)
+            vectors = [f.load(type, f.at(a, start * size), 1) for start in starts]
+            for first in range(0, len(places), lanes):
+                y = _picked(f, vectors, starts, places[first : first + lanes])
+                f.store(y, f.at(b, first * size), 1)
+
     def elements(self, s: Value, t: Value, axis: MoveAxis) -> None:
         """One loop, element by element, four a turn."""
         f = self.f
@@ -395,6 +436,25 @@ class MoveEmitter:
             xs = [f.load(self.element, f.at(a, i * axis.source), 1) for i in range(group)]
             for i, x in enumerate(xs):
                 f.store(x, f.at(b, i * axis.target), 1)
+
+
+def _picked(f: Function, vectors: Sequence[Value], starts: Sequence[int], places: Sequence[int]) -> Value:
+    """The elements at ``places``, of vectors that begin at ``starts``."""
+    lanes = len(places)
+    y: Value | None = None
+    filled: set[int] = set()
+    for x, start in zip(vectors, starts, strict=True):
+        mine = {k: place - start for k, place in enumerate(places) if 0 <= place - start < lanes and k not in filled}
+        if not mine:
+            continue
+        if y is None:
+            y = f.shuffle(x, None, [mine.get(k, -1) for k in range(lanes)])
+        else:
+            y = f.shuffle(y, x, [k if k in filled else lanes + mine[k] if k in mine else -1 for k in range(lanes)])
+        filled |= mine.keys()
+    assert y is not None
+    assert len(filled) == lanes
+    return y
 
 
 def transposed(f: Function, rows: Sequence[Value]) -> list[Value]:

@@ -30,7 +30,7 @@ from nxjax.kernels.cpu.op_files import DEAR, FUNCTIONS
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
-NEAR: Final = 4  # elements apart up to which registers are read whole, rather than element by element
+NEAR: Final = 8  # elements apart up to which registers are read whole, rather than element by element
 # How often a module has the code of a function where it is used. LLVM takes milliseconds for each, so further uses are
 # calls, which take up to a third longer to run: not where there are more points than these.
 IN_LINE: Final = 8
@@ -261,7 +261,7 @@ class NestEmitter:
         elif stride == -dtype.itemsize and here.mask is None:
             last = f.value(here.at, "i64") + (here.lanes - 1)
             raw = f.shuffle(f.load(type, f.at(place, last * stride)), None, range(here.lanes)[::-1])
-        elif here.mask is None and dtype.itemsize >= 4 and stride in [k * dtype.itemsize for k in range(2, NEAR + 1)]:
+        elif here.mask is None and stride in [k * dtype.itemsize for k in range(2, NEAR + 1)]:
             raw = self._near(type, f.at(place, f.value(here.at, "i64") * stride), stride // dtype.itemsize)
         else:
             pointers, mask = self._pointers(place, stride, here)

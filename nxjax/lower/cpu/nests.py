@@ -140,6 +140,7 @@ class _Nest:
                 self.nodes.append(Iota(what.dtype, what.place[0], ()))
         self.targets = [(-1 - t.value if t.value < 0 else n + t.value, t) for t in targets]
         self.out_strides: list[tuple[int, ...]] = [t.strides for t in targets]
+        self.moves: list[tuple[View, View]] = []  # outputs that are made elsewhere, and where they belong
         self.rows = False
         # Integers give the same in any order.
         self.fixed = isa.current().reproducible and any(r.dtype not in dtypes.BITS for r in self.reductions.values())
@@ -172,9 +173,9 @@ class _Nest:
         # Of equals the later one: outputs are in order.
         best = max(reversed(dims), key=lambda d: score[d])
         if best in self.reduced and self.size[best] <= self._short() and self.kept:
-            longest = max(self.kept, key=lambda d: self.size[d])
-            if self.size[longest] >= 8 * self.size[best]:
-                best = longest
+            # Of the long ones that in which most elements are neighbours.
+            long = [d for d in self.kept if self.size[d] >= 8 * self.size[best]]
+            best = max(long, key=lambda d: (score[d], self.size[d]), default=best)
         self.rows = best in self.reduced
         group = self.reduced if self.rows else self.kept
         group.remove(best)
@@ -235,6 +236,29 @@ class _Nest:
             if abs(strides[lane]) in (0, size) or not other or self.count(strides) < knobs.NEST_TRANSPOSE():
                 continue
             self._copy(b, i, [d for d in used if d != lane] + [lane])
+        for k, strides in enumerate(self.out_strides):
+            size = self.targets[k][1].view.dtype.itemsize
+            used = [d for d in dims if strides[d]]
+            other = any(abs(strides[d]) == size for d in used if d != lane)
+            if abs(strides[lane]) not in (0, size) and other and self.count(strides) >= knobs.NEST_TRANSPOSE():
+                self._move_later(k, [d for d in used if d != lane] + [lane])
+
+    def _move_later(self, k: int, dims: Sequence[int]) -> None:
+        """Output ``k`` gets memory in which ``dims`` lie in this order, and is moved to its own afterwards."""
+        strides, (value, t) = self.out_strides[k], self.targets[k]
+        fresh, new = self._fresh(t.view.dtype, dims)
+        self.moves.append((fresh, View(t.view.ref, fresh.shape, tuple([strides[d] for d in dims]), fresh.dtype)))
+        self.out_strides[k] = new
+        self.targets[k] = value, StoredOutput(t.value, fresh, new)
+
+    def _fresh(self, dtype: DType, dims: Sequence[int]) -> tuple[View, tuple[int, ...]]:
+        """New memory in which ``dims`` lie in this order, and its strides along all dimensions."""
+        shape = tuple([self.size[d] for d in dims])
+        fresh = dense_view(Buffer(math.prod(shape) * dtype.itemsize, "temp"), ArrayType(shape, dtype))
+        strides = [0] * len(self.size)
+        for d, s in zip(dims, fresh.strides, strict=True):
+            strides[d] = s
+        return fresh, tuple(strides)
 
     def lengthen(self, b: Builder) -> None:
         """Vectors along a short dimension go on along the one around it: inputs that do not are copied first."""
@@ -267,15 +291,11 @@ class _Nest:
 
     def _copy(self, b: Builder, i: int, dims: Sequence[int]) -> None:
         """Input ``i`` gets memory in which ``dims`` lie in this order."""
-        strides, size = self.strides[i], self.dtypes[i].itemsize
-        shape = tuple([self.size[d] for d in dims])
-        fresh = dense_view(Buffer(math.prod(shape) * size, "temp"), ArrayType(shape, self.dtypes[i]))
-        source = View(self.refs[i], shape, tuple([strides[d] for d in dims]), self.dtypes[i])
-        b.call(Move(shape, source.strides, fresh.strides, size), [source], [fresh])
-        new = [0] * len(strides)
-        for d, s in zip(dims, fresh.strides, strict=True):
-            new[d] = s
-        self.refs[i], self.strides[i] = fresh.ref, tuple(new)
+        strides, dtype = self.strides[i], self.dtypes[i]
+        fresh, new = self._fresh(dtype, dims)
+        source = View(self.refs[i], fresh.shape, tuple([strides[d] for d in dims]), dtype)
+        b.call(Move(fresh.shape, source.strides, fresh.strides, dtype.itemsize), [source], [fresh])
+        self.refs[i], self.strides[i] = fresh.ref, new
 
     # --- as a kernel ---
 
@@ -339,6 +359,8 @@ def _nest(b: Builder, n: _Nest) -> None:
         _cut(b, n, blocks)
     else:
         n.call(b)
+    for made, wanted in n.moves:
+        b.call(Move(made.shape, made.strides, wanted.strides, made.dtype.itemsize), [made], [wanted])
 
 
 def _check_passes(n: _Nest) -> None:

@@ -90,8 +90,8 @@ def test_elementwise(isa, data):
 
 
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("dtype", [np.dtype(t) for t in ("int8", "float32", "float64")], ids=str)
-@pytest.mark.parametrize("step", [-2, -1, 1, 2, 3, 4, 5])
+@pytest.mark.parametrize("dtype", [np.dtype(t) for t in ("int8", "int16", "float32", "float64")], ids=str)
+@pytest.mark.parametrize("step", [-2, -1, 1, 2, 3, 4, 5, 8, 9])
 @pytest.mark.parametrize("n", [1, 5, 64, 200])
 def test_steps_along_the_lanes(isa, dtype, step, n):
     """Nothing is read before the first element or after the last one: the array ends with its memory."""

@@ -151,6 +151,24 @@ def test_inputs_in_another_order_are_transposed_first():
     assert all(x.strides == (4,) for x in nest.inputs)
 
 
+def test_short_rows_have_vectors_along_the_longest_run():
+    for f in (lambda x: x.max(-1), lambda x: x.sum(-1), lambda x: x.argmin(-1)):
+        (nest,) = kernels(f, (8, 50, 40, 3))
+        assert nest.sizes[nest.lane] >= 40
+        assert nest.outputs[0].strides[nest.lane] == 4
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.float16, jnp.float32], ids=str)
+def test_outputs_in_another_order_are_moved_afterwards(dtype):
+    f = lambda x: nx.nn.softmax(x.astype(jnp.float32), axis=-1)
+    nest, move = kernels(f, (8, 50, 40, 3), dtype=dtype)
+    assert isinstance(move, Move)
+    assert nest.outputs[0].strides[nest.lane] == 4
+    x = (np.random.default_rng(0).random((8, 50, 40, 3)) * 9).astype(dtype)
+    e = np.exp(x.astype(np.float64) - x.max(-1, keepdims=True))
+    np.testing.assert_allclose(nx.jit(f)(x), e / e.sum(-1, keepdims=True), rtol=1e-5)
+
+
 def test_large_results_go_past_the_caches():
     (nest,) = kernels(lambda x: x + 1, (10_000_000,))
     assert nest.outputs[0].stream
