@@ -7,7 +7,7 @@ fraction 8.17.22. Derivatives in the parameter carry the derivative of each term
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -25,7 +25,23 @@ from nxjax.ops.base import (
     equal_dtypes,
     equal_shapes,
 )
-from nxjax.ops.recurrence import Recurrence, away, digamma, emit, exp, fill, lgamma, log, log1p, on_terms, run, where
+from nxjax.ops.convert import cast
+from nxjax.ops.recurrence import (
+    Loop,
+    Recurrence,
+    Term,
+    away,
+    digamma,
+    emit,
+    exp,
+    fill,
+    lgamma,
+    log,
+    log1p,
+    on_terms,
+    run,
+    where,
+)
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.types import ArrayType
@@ -33,52 +49,67 @@ from nxjax.trace.types import ArrayType
 
 @final
 class _Series(Recurrence):
-    """S = sum of x^n / ((a + 1) ... (a + n)) and dS/da: the lower function is x^a e^-x / Gamma(a + 1) S."""
+    """S = sum of x^n / ((a + 1) ... (a + n)): the lower function is x^a e^-x / Gamma(a + 1) S. With its slope dS/da."""
+
+    def __init__(self, slope: bool) -> None:
+        self.slope = slope
 
     def start(self, eps: float, tiny: float, *xs: Any) -> tuple[Any, ...]:
         zero, one = fill(xs[0], 0), fill(xs[0], 1)
-        return one, zero, one, zero
+        return (one, one, zero, zero) if self.slope else (one, one)
 
     def step(self, eps: float, tiny: float, n: Any, xs: Sequence[Any], state: Sequence[Any]) -> tuple[Any, ...]:
-        (a, x), (term, slope, total, derivative) = xs, state
+        (a, x), (term, total, *more) = xs, state
         term = term * x / (a + n)
+        if not self.slope:
+            return term, total + term
+        slope, derivative = more
         slope = slope - 1 / (a + n)  # of log term
-        return term, slope, total + term, derivative + term * slope
+        return term, total + term, slope, derivative + term * slope
 
     def unfinished(self, eps: float, state: Sequence[Any]) -> Any:
-        term, slope, total, _ = state
-        return (term > total * eps) | (abs(term * slope) > total * eps)
+        term, total, *more = state
+        moving = term > total * eps
+        return moving | (abs(term * more[0]) > total * eps) if self.slope else moving
 
 
 @final
 class _Fraction(Recurrence):
-    """The fraction F and dF/da: the upper function is x^a e^-x / Gamma(a) F."""
+    """The fraction F: the upper function is x^a e^-x / Gamma(a) F. With its slope dF/da."""
+
+    def __init__(self, slope: bool) -> None:
+        self.slope = slope
 
     def start(self, eps: float, tiny: float, *xs: Any) -> tuple[Any, ...]:
         a, x = xs
         b = x + 1 - a
         d = 1 / away(b, tiny)
-        return b, fill(a, 1 / tiny), d, d, fill(a, 0), d * d, d * d, fill(a, 1)
+        state = b, fill(a, 1 / tiny), d, d, fill(a, 1)
+        return (*state, fill(a, 0), d * d, d * d) if self.slope else state
 
     def step(self, eps: float, tiny: float, n: Any, xs: Sequence[Any], state: Sequence[Any]) -> tuple[Any, ...]:
         a = xs[0]
-        b, c, d, f, dc, dd, df, _ = state
-        an = (a - n) * n  # its slope in a is n, that of b is -1
+        b, c, d, f, _, *more = state
+        an = (a - n) * n
         b = b + 2
-        dd = -(d * n + an * dd - 1)
+        before = c, d
         d = 1 / away(an * d + b, tiny)
-        dd = dd * d * d
-        dc = -1 + n / c - an * dc / (c * c)
         c = away(b + an / c, tiny)
         factor = c * d
+        change = abs(factor - 1)
+        if not self.slope:
+            return b, c, d, f * factor, change
+        # The slope of ``an`` is n, that of b is -1.
+        (dc, dd, df), (last_c, last_d) = more, before
+        dd = -(last_d * n + an * dd - 1) * d * d
+        dc = -1 + n / last_c - an * dc / (last_c * last_c)
         slope = df * factor + f * (dc * d + c * dd)
         # For integer a the fraction ends, but its derivative goes on.
         moved = abs(slope - df) / (abs(slope) + abs(f))
-        change = abs(factor - 1)
-        return b, c, d, f * factor, dc, dd, slope, where(moved > change, moved, change)
+        return b, c, d, f * factor, where(moved > change, moved, change), dc, dd, slope
 
     def unfinished(self, eps: float, state: Sequence[Any]) -> Any:
-        return state[-1] > eps
+        return state[4] > eps
 
 
 @final
@@ -105,14 +136,14 @@ class _BetaFraction(Recurrence):
         return state[-1] > eps
 
 
-_SERIES, _FRACTION, _BETA = _Series(), _Fraction(), _BetaFraction()
+_BETA = _BetaFraction()
 
 
-class _Incomplete(Differentiable, Elementwise):
+class Incomplete(Differentiable, Elementwise):
     """Of float operands of one type. ``prepared`` makes the recurrences' operands, ``join`` makes the result."""
 
     count = 2
-    recurrences: tuple[Recurrence, ...] = (_SERIES, _FRACTION)
+    recurrences: tuple[Recurrence, ...] = (_Series(False), _Fraction(False))
 
     allowed = dtypes.FLOAT
 
@@ -140,6 +171,17 @@ class _Incomplete(Differentiable, Elementwise):
         operands = self.prepared(*wide)
         states = [run(r, args) for r, args in zip(self.recurrences, operands, strict=True)]
         return np.asarray(self.join(wide, operands, states)).astype(xs[0].dtype)
+
+    def by(self, loop: Loop) -> Callable[..., Array]:
+        """The function in float64 as other ops, with ``loop`` for its recurrences."""
+
+        def expanded(*xs: Array) -> Array:
+            wide = [Term(cast(x, dtypes.float64)) for x in xs]
+            operands = self.prepared(*wide)
+            states = [loop(r, args) for r, args in zip(self.recurrences, operands, strict=True)]
+            return cast(self.join(wide, operands, states).value, xs[0].dtype)
+
+        return expanded
 
     def stablehlo(self, b: Any, out: ArrayType, *xs: Any) -> Any:
         wide = [b.convert(x, dtypes.float64 if out.dtype == dtypes.float64 else dtypes.float32) for x in xs]
@@ -174,7 +216,7 @@ def _density(a: Array, x: Array) -> Array:
     return elementary.exp(arithmetic.sub(arithmetic.sub(power, x), special.lgamma(a)))
 
 
-class _Gamma(_Incomplete):
+class _Gamma(Incomplete):
     """Both regularized functions follow from the one that is computed without cancellation."""
 
     arguments = "a x"
@@ -183,7 +225,7 @@ class _Gamma(_Incomplete):
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
         (sa, sx), (fa, fx) = operands
-        p = exp(sa * log(sx) - sx - lgamma(sa + 1)) * states[0][2]
+        p = exp(sa * log(sx) - sx - lgamma(sa + 1)) * states[0][1]
         q = exp(fa * log(fx) - fx - lgamma(fa)) * states[1][3]
         below = x < a + 1
         value = where(below, 1 - p, q) if self.upper else where(below, p, 1 - q)
@@ -217,7 +259,9 @@ igammac = define_op(
 )
 
 
-class _Derivative(_Incomplete):
+class _Derivative(Incomplete):
+    recurrences = (_Series(True), _Fraction(True))
+
     def edge(self, a: Any, x: Any, value: Any) -> Any:
         """0 at x = 0; NaN elsewhere outside."""
         at_zero = (x == 0) & (a > 0)
@@ -236,7 +280,7 @@ class IgammaGradA(_Derivative):
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
         (sa, sx), (fa, fx) = operands
-        (_, _, s, ds), (_, _, _, f, _, _, df, _) = states
+        (_, s, _, ds), (_, _, _, f, _, _, _, df) = states
         by_series = exp(sa * log(sx) - sx - lgamma(sa + 1)) * (s * (log(sx) - digamma(sa + 1)) + ds)
         by_fraction = exp(fa * log(fx) - fx - lgamma(fa)) * (f * (log(fx) - digamma(fa)) + df)
         return self.edge(a, x, where(x < a + 1, by_series, -by_fraction))
@@ -261,7 +305,7 @@ class RandomGammaGrad(_Derivative):
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
         (sa, sx), (fa, fx) = operands
-        (_, _, s, ds), (_, _, _, f, _, _, df, _) = states
+        (_, s, _, ds), (_, _, _, f, _, _, _, df) = states
         # The common factor x^a e^-x / Gamma(a) cancels.
         by_series = -(sx / sa) * (s * (log(sx) - digamma(sa + 1)) + ds)
         by_fraction = fx * (f * (log(fx) - digamma(fa)) + df)
@@ -272,7 +316,7 @@ class RandomGammaGrad(_Derivative):
 
 
 @final
-class RegularizedIncompleteBeta(_Incomplete):
+class RegularizedIncompleteBeta(Incomplete):
     """I_x(a, b) (DLMF 8.17.2): a beta(a, b) number's chance to be below x; operands in the order (a, b, x)"""
 
     name = "regularized_incomplete_beta"

@@ -13,6 +13,7 @@ import numpy as np
 
 from nxjax.ops import arithmetic, bitwise, compare, elementary, special
 from nxjax.ops.base import NDArray, like
+from nxjax.ops.reduce import reduce_or
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Op
@@ -140,6 +141,33 @@ def run(recurrence: Recurrence, xs: Sequence[NDArray]) -> tuple[NDArray, ...]:
             break
         state = recurrence.step(eps, tiny, float(n), xs, state)
     return state
+
+
+Loop = Callable[[Recurrence, Sequence[Term]], tuple[Term, ...]]
+
+
+def while_unfinished(while_loop: Callable[..., Any]) -> Loop:
+    """Runs recurrences in other ops, by `while_loop`."""
+
+    def loop(recurrence: Recurrence, xs: Sequence[Term]) -> tuple[Term, ...]:
+        first = xs[0].value
+        eps, tiny = _guards(first.dtype)
+        one = like(first, 1)
+        start = [y.value for y in recurrence.start(eps, tiny, *xs)]
+
+        def unfinished(state: tuple[Array, ...]) -> Array:
+            moving = recurrence.unfinished(eps, [Term(v) for v in state[1:]]).value
+            some = reduce_or(moving, axes=tuple(range(moving.ndim)))
+            few = compare.lt(state[0], like(state[0], MOST_STEPS))
+            return bitwise.and_(some, reduce_or(few, axes=tuple(range(few.ndim))))
+
+        def step(state: tuple[Array, ...]) -> tuple[Array, ...]:
+            moved = recurrence.step(eps, tiny, Term(state[0]), xs, [Term(v) for v in state[1:]])
+            return (arithmetic.add(state[0], one), *(y.value for y in moved))
+
+        return tuple(map(Term, while_loop(unfinished, step, (one, *start))[1:]))
+
+    return loop
 
 
 def emit(b: Any, recurrence: Recurrence, xs: Sequence[Any]) -> tuple[Any, ...]:

@@ -36,6 +36,7 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
             "random": "random_bits random_clone random_split random_unwrap random_wrap",
             "linalg": "cholesky eigh geqrf householder_product lu svd triangular_solve",
             "fft": "fft",
+            "incomplete": "igamma igamma_grad_a igammac random_gamma_grad regularized_incomplete_beta",
             "cumulative": "cumlogsumexp cummax cummin cumprod cumsum",
             "gather": "gather",
             "join": "concatenate pad split",
