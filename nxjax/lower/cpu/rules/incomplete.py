@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
+from nxjax.kernels.cpu import isa
 from nxjax.lower.cpu.builder import Builder, NoKernel, rule
 from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.ops.base import constant
@@ -30,6 +31,8 @@ def incomplete(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     assert isinstance(op, Incomplete)
     if not e.outputs[0].type.size:
         raise NoKernel("nothing to compute")
+    if isa.current().reproducible:
+        raise NoKernel("steps go on until the last element of a block has settled")
     function = op.by(while_unfinished(while_loop))
     return inline_expansion(b, e, xs, partial(_by_blocks, function) if e.outputs[0].type.size > BLOCK else function)
 
