@@ -130,3 +130,30 @@ def low_pass_by_fft(lib, x):
     hat = np.fft.rfft2(x)
     mask = np.abs(np.fft.fftfreq(x.shape[0]))[:, None] < 0.2
     return np.fft.irfft2(hat * mask, x.shape)
+
+
+@program("h w: unit", "h w: unit", rows=("h=256 w=256", "h=12 w=12 float64"), tolerance=100)
+def structural_similarity(lib, x, y):
+    mean = lambda v: lib.lax.reduce_window(v, v.dtype.type(0), lib.lax.add, (8, 8), (1, 1), "VALID") / 64
+    mx, my = mean(x), mean(y)
+    vx, vy, both = mean(x * x) - mx**2, mean(y * y) - my**2, mean(x * y) - mx * my
+    return ((2 * mx * my + 1e-4) * (2 * both + 9e-4) / ((mx**2 + my**2 + 1e-4) * (vx + vy + 9e-4))).mean()
+
+
+@program("h w: unit", rows=("h=512 w=512", "h=12 w=12 float64"))
+def morphological_opening(lib, x):
+    inf = x.dtype.type(float("inf"))
+    least = lib.lax.reduce_window(x, inf, lib.lax.min, (5, 5), (1, 1), "SAME")
+    return lib.lax.reduce_window(least, -inf, lib.lax.max, (5, 5), (1, 1), "SAME")
+
+
+@program("b h w 3: below 255", rows=("b=8 h=224 w=224", "b=1 h=12 w=12"))
+def bytes_to_planes(lib, x):
+    np = lib.numpy
+    mean, deviation = np.asarray([0.48, 0.45, 0.4]), np.asarray([0.2, 0.2, 0.2])
+    return ((x.astype(np.uint8).astype(np.float32) / 255 - mean) / deviation).transpose(0, 3, 1, 2)
+
+
+@program("b h w 3: unit", rows=("b=8 h=224 w=224", "b=1 h=12 w=12 float64"))
+def brightest_channel(lib, x):
+    return x.max(axis=-1), x.argmax(axis=-1), x[..., ::-1]

@@ -125,3 +125,20 @@ def thomas_tridiagonal(lib, d, u, b):
     _, (up, rhs) = lib.lax.scan(down, (zero, zero), (d, u, b))
     back = lambda x, row: (row[1] - row[0] * x,) * 2
     return lib.lax.scan(back, zero, (up, rhs), reverse=True)[1]
+
+
+@program("n k", rows=("n=300 k=40", "n=12 k=4 float64"), tolerance=50)
+def pseudo_inverse(lib, a):
+    return lib.numpy.linalg.pinv(a)
+
+
+@program("b 3 3", rows=("b=2000", "b=12 float64"), tolerance=50)
+def rotations_nearest(lib, a):
+    u, _, vt = lib.numpy.linalg.svd(a)
+    return u @ vt
+
+
+@program("n k", rows=("n=2000 k=50", "n=12 k=3 float64"), tolerance=100)
+def tall_least_squares(lib, a):
+    q, r = lib.numpy.linalg.qr(a)
+    return lib.numpy.abs(lib.numpy.diag(r)), (q @ (q.T @ a))

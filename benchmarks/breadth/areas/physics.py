@@ -173,3 +173,31 @@ def ising_checkerboard(lib, bits, u):
         return np.where(flip, -s, s), s.mean()
 
     return lib.lax.scan(sweep, 2 * bits - 1, np.arange(40) % 2)
+
+
+@program("h w", "h w", rows=("h=128 w=128", "h=12 w=12 float64"), tolerance=20)
+def electromagnetic_waves(lib, e, h):
+    roll = lib.numpy.roll
+
+    def step(_, state):
+        e, hx, hy = state
+        hx, hy = hx - 0.5 * (roll(e, -1, 1) - e), hy + 0.5 * (roll(e, -1, 0) - e)
+        return e + 0.5 * (hy - roll(hy, 1, 0) - hx + roll(hx, 1, 1)), hx, hy
+
+    return lib.lax.fori_loop(0, 50, step, (e, h, h))[0]
+
+
+@program("4: small", rows=("", "float64"), tolerance=100)
+def double_pendulum(lib, start):
+    np = lib.numpy
+
+    def slopes(s):
+        a, b, p, q = s
+        c = np.cos(a - b)
+        over = 16 - 9 * c * c
+        da, db = 6 * (2 * p - 3 * c * q) / over, 6 * (8 * q - 3 * c * p) / over
+        turn = da * db * np.sin(a - b)
+        return np.stack([da, db, -0.5 * (turn + 29.4 * np.sin(a)), -0.5 * (9.8 * np.sin(b) - turn)])
+
+    step = lambda _, s: s + 0.001 * slopes(s + 0.0005 * slopes(s))
+    return lib.lax.fori_loop(0, 1000, step, start)

@@ -119,3 +119,19 @@ def energy_distance(lib, x, y):
     np = lib.numpy
     gap = lambda a, b: np.abs(a[:, None] - b[None, :]).mean()
     return 2 * gap(x, y) - gap(x, x) - gap(y, y)
+
+
+@program("n: positive", "n: unit", rows=("n=2000", "n=12 float64"), tolerance=100)
+def incomplete_functions(lib, a, x):
+    special = lib.scipy.special
+    return special.betainc(a, 2 * a, x), special.gammainc(a, 8 * x), special.gammaincc(a, 8 * x)
+
+
+@program("n: normal", "m: below n", "m: below n", "m: binary", rows=("n=100 m=2000", "n=12 m=12 float64"), tolerance=10)
+def ratings_of_games(lib, start, first, second, won):
+    def game(ratings, row):
+        i, j, result = row
+        change = 0.1 * (result - 1 / (1 + 10 ** (ratings[j] - ratings[i])))
+        return ratings.at[i].add(change).at[j].add(-change), None
+
+    return lib.lax.scan(game, start, (first, second, won))[0]
