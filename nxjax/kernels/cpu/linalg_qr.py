@@ -11,6 +11,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Final, final
 
+import numpy as np
+
 from nxjax.kernels.cpu.base import KernelCost, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
@@ -132,13 +134,18 @@ class Geqrf(Reflecting):
             return [f.fma(part, part, totals[0])]
 
         (norm,) = self.summed(f, k, [scaled * scaled], square)
-        beta = -copysign(f, f.intrinsic("sqrt", self.vector, norm) * unit, alpha)
-        divisor = f.select(idle, 1.0, alpha - beta)
+        length = -copysign(f, f.intrinsic("sqrt", self.vector, norm), alpha)
+        beta = length * unit
+        # What is next to the smallest numbers has few digits, but not in parts of the unit.
+        limits = np.finfo(self.dtype)
+        tiny = unit.lt(float(limits.tiny) / float(limits.eps))
+        divisor = f.select(idle, 1.0, f.select(tiny, scaled - length, alpha - beta))
         with f.loop(k + 1, m) as row:
             place = self.slot(f, scratch, n, row.index, k)
-            f.store(self.load(f, place) / divisor, place, GROUP)
+            x = self.load(f, place)
+            f.store(f.select(tiny, x / unit, x) / divisor, place, GROUP)
         f.store(f.select(idle, alpha, beta), corner, GROUP)
-        return f.select(idle, 0.0, (beta - alpha) / beta)
+        return f.select(idle, 0.0, f.select(tiny, (length - scaled) / length, (beta - alpha) / beta))
 
 
 @final

@@ -11,7 +11,7 @@ from nxjax.kernels.cpu.linalg_columns import WIDTH
 from nxjax.lower.cpu.lower import lower as lowered
 from nxjax.lower.cpu.rules import linalg
 from nxjax.ops import linalg_eigen, linalg_lu, linalg_qr, linalg_svd, linalg_triangular
-from tests.lower.cpu.rules.equal import hosted, results, tape
+from tests.lower.cpu.rules.equal import ISAS, hosted, results, tape
 
 RNG = np.random.default_rng(0)
 
@@ -228,6 +228,21 @@ def test_small_matrices_have_singular_vectors_by_squares(shape):
         np.testing.assert_allclose(q, np.broadcast_to(np.eye(k), q.shape), atol=1e-5)
     x[..., 0, 0] = np.nan
     assert all(np.isnan(y).all() for y in map(np.asarray, nx.jit(f)(x)))
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("along", [0, 1])
+def test_factors_of_numbers_next_to_the_smallest_are_orthogonal(name, along):
+    """In lanes and one by one, rows or columns of them."""
+    n = 42
+    falling = np.float64(10.0) ** -np.arange(n)
+    x = (matrices(17, n, n).astype("f8") * (falling[:, None] if along == 0 else falling)).astype("f4")
+    f = nx.jit(lambda x: nx.numpy.linalg.qr(x))
+    with nx.config.using(cpu_isa=name):
+        for some in (x, x[0]):
+            q, r = (np.asarray(y, "f8") for y in f(some))
+            np.testing.assert_allclose(q @ r, some, atol=1e-5)
+            np.testing.assert_allclose(q.swapaxes(-1, -2) @ q, np.broadcast_to(np.eye(n), q.shape), atol=5e-6)
 
 
 def test_each_of_many_matrices_has_its_own_singular_vectors():
