@@ -266,9 +266,9 @@ class _Writer:
         parts = [(v, 1) for v in range(registers)] if ragged else [(0, registers)]
         with f.loop(self.first, self.last, k.rows) as tile:
             left = f.at(self.image, tile.index * self.step), self.step
-            matrix_unit.accumulate_runs(
-                f, k.mode, k.rows, self.runs, self.units, left, (right, k.registers * LINE), registers, self.sums
-            )
+            sums = self.sums, f.constant("i64", registers * LINE)
+            panel_line = right, k.registers * LINE
+            matrix_unit.accumulate(f, k.mode, k.rows, self.units, left, panel_line, registers, sums, runs=self.runs)
             for first, count in parts:
                 mask = None
                 if ragged and first == registers - 1:

@@ -72,7 +72,8 @@ def accumulate(
     right: tuple[Value, int],
     columns: int,
     sums: tuple[Value, Value],
-    first: Value | None,
+    first: Value | None = None,
+    runs: tuple[Value, Value] | None = None,
 ) -> None:
     """Sums of ``rows`` rows and ``columns`` registers of columns over ``count`` units (an ``i64``, times 16) of depth.
 
@@ -80,59 +81,32 @@ def accumulate(
         left, right: where they begin, and bytes from row to row, and from unit to unit of depth.
         sums: where they lie, and bytes from row to row.
         first: whether sums begin with zero, not with what lies there; None: they do.
+        runs: of so many units each: how many, and where the bytes (an ``i64`` each) from ``left`` to the beginning of
+            each are; those of ``right`` lie one after the other. None: one.
 
     Columns are read past the first cache, which is left to the rows: callers take panels of columns in turn.
     """
-    high = range(len(heights(rows)))
     number = lambda n: f.constant("i8", n)
-    across = range(columns)
 
     def each(act: Callable[[Value, Value], object]) -> None:
         """For each register of sums, its number and its place."""
-        for r in high:
-            for c in across:
+        for r in range(len(heights(rows))):
+            for c in range(columns):
                 act(number(2 * r + c), f.at(f.at(sums[0], sums[1] * (SIDE * r)), LINE * c))
 
-    def zeros() -> None:
-        each(lambda n, _: f.intrinsic("x86.tilezero", "void", n))
-
     with nullcontext() if first is None else f.if_(first):
-        zeros()
+        each(lambda n, _: f.intrinsic("x86.tilezero", "void", n))
     if first is not None:
         with f.if_(~first):
             each(lambda n, at: f.intrinsic("x86.tileloadd64", "void", n, at, sums[1]))
-    _along(f, mode, rows, count, left, right, columns)
+    if runs is None:
+        _along(f, mode, rows, count, left, right, columns)
+    else:
+        with f.loop(0, runs[0]) as run:
+            x = f.at(left[0], f.load("i64", f.at(runs[1], run.index, 8)))
+            y = f.at(right[0], run.index * count, right[1])
+            _along(f, mode, rows, count, (x, left[1]), (y, right[1]), columns)
     each(lambda n, at: f.intrinsic("x86.tilestored64", "void", n, at, sums[1]))
-
-
-def accumulate_runs(
-    f: Function,
-    mode: str,
-    rows: int,
-    runs: tuple[Value, Value],
-    count: Value,
-    left: tuple[Value, Value],
-    right: tuple[Value, int],
-    columns: int,
-    sums: Value,
-) -> None:
-    """As `accumulate`, over several runs of ``count`` units each; sums begin with zero and lie line after line.
-
-    Args:
-        runs: how many, and where the bytes (an ``i64`` each) from ``left`` to the beginning of each run are.
-        right: its runs lie one after the other.
-    """
-    number = lambda n: f.constant("i8", n)
-    each = [(number(2 * r + c), r, c) for r in range(len(heights(rows))) for c in range(columns)]
-    for n, *_ in each:
-        f.intrinsic("x86.tilezero", "void", n)
-    with f.loop(0, runs[0]) as run:
-        x = f.at(left[0], f.load("i64", f.at(runs[1], run.index, 8)))
-        y = f.at(right[0], run.index * count, right[1])
-        _along(f, mode, rows, count, (x, left[1]), (y, right[1]), columns)
-    line = f.constant("i64", LINE * columns)
-    for n, r, c in each:
-        f.intrinsic("x86.tilestored64", "void", n, f.at(sums, LINE * (SIDE * columns * r + c)), line)
 
 
 def _along(
