@@ -70,7 +70,8 @@ def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref
     if any(u.writes and u.path > path for u in _between(mine, within, here, last)):
         return False
     # What is made by many steps, part by part along several dimensions, is more than the verifier tells apart in loops.
-    if len(within) > 1 and sum(u.writes for u in mine) > PARTS:
+    places = {(r.offset, r.moves) for u in mine if u.writes for r in u.step.writes() if r.buffer is s}
+    if len(within) > 1 and len(places) > PARTS:
         return False
     # Another output may be in that place already, and nobody reads it.
     if isinstance(step, CallStep) and (last > here or any(r.buffer is s for r in step.outs)):

@@ -21,6 +21,7 @@ from nxjax.lower.passes.fold import KEPT, folded
 from nxjax.lower.passes.invariants import passed
 from nxjax.lower.passes.loops import HOLDERS, LOOPS, hoisted, lifted, trimmed, with_constant_results
 from nxjax.lower.passes.pieces import in_pieces
+from nxjax.lower.passes.updates import reads_first
 from nxjax.lower.reproducible import by_numpy
 from nxjax.trace.array import wrap
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var, map_programs
@@ -49,6 +50,7 @@ def _simplified(program: Program, opaque: frozenset[str]) -> Program:
         program = passed(program, folded(program, HOLDERS, LARGEST))
         program = passed(program, in_pieces(program))
         program = passed(program, _Simplifier(program, opaque).result(), used=True)
+        program = passed(program, reads_first(program), used=True)
         # A choice may be known only now.
         if not any(e.op.name == "cond" and isinstance(e.inputs[0], Literal) for e in program.equations):
             return program

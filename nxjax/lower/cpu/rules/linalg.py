@@ -29,7 +29,7 @@ from nxjax.trace.types import ArrayType
 
 SCRATCH = 1 << 19  # bytes that a group of matrices may take: about a core's second cache
 ALL = 1 << 20  # bytes that one matrix may take, which a panel at a time is read of,
-NARROW = 800  # if it has more rows and columns than that
+NARROW, LONG = 800, 1 << 13  # if it has more rows and columns than that, or sums of more, which would lose digits
 MOST = 1 << 22  # bytes that a block of columns may take
 TURNED, ALONE = 40, 12  # the largest matrices that are turned: many of them, and few
 WORDS = {4: 1 << 22, 8: 1 << 19}  # elements, by their bytes, from which on LAPACK is quicker for eigenvalues alone
@@ -62,7 +62,8 @@ def _way(x: ArrayType, words: int, rooms: int = 1) -> tuple[int, bool]:
         return count, True
     if words * rooms * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
         return count, True
-    if words * x.dtype.itemsize > ALL and min(x.shape[-2:]) > NARROW:
+    small, large = sorted(x.shape[-2:])
+    if words * x.dtype.itemsize > ALL and (small > NARROW or large > LONG):
         raise NoKernel("LAPACK's, for large matrices")
     return count, False
 
