@@ -34,6 +34,7 @@ from nxjax.ops.recurrence import (
     digamma,
     emit,
     exp,
+    expm1,
     fill,
     lgamma,
     log,
@@ -225,10 +226,14 @@ class _Gamma(Incomplete):
     def join(self, xs: Sequence[Any], operands: Sequence[Sequence[Any]], states: Sequence[Sequence[Any]]) -> Any:
         a, x = xs
         (sa, sx), (fa, fx) = operands
-        p = exp(sa * log(sx) - sx - lgamma(sa + 1)) * states[0][1]
+        factor, series = sa * log(sx) - sx - lgamma(sa + 1), states[0][1]
         q = exp(fa * log(fx) - fx - lgamma(fa)) * states[1][3]
         below = x < a + 1
-        value = where(below, 1 - p, q) if self.upper else where(below, p, 1 - q)
+        if self.upper:
+            # 1 - P where P is next to 1 has the digits of the exponent, and none of the exponential's errors.
+            value = where(below, -expm1(factor + log(series)), q)
+        else:
+            value = where(below, exp(factor) * series, 1 - q)
         zero, one = fill(a, 0), fill(a, 1)
         nothing, everything = (one, zero) if self.upper else (zero, one)
         edge = where((a == 0) | (x == math.inf), everything, nothing)

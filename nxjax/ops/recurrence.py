@@ -93,7 +93,8 @@ def function_of(op: Op) -> Callable[[Any], Any]:
     return lambda x: Term(op(x.value)) if isinstance(x, Term) else op.eval(np.asarray(x))
 
 
-exp, log, log1p = function_of(elementary.exp), function_of(elementary.log), function_of(elementary.log1p)
+exp, expm1 = function_of(elementary.exp), function_of(elementary.expm1)
+log, log1p = function_of(elementary.log), function_of(elementary.log1p)
 lgamma, digamma = function_of(special.lgamma), function_of(special.digamma)
 
 
