@@ -60,6 +60,7 @@ _WRITTEN: Final = {
 class Scatter(Combining):
     """x with ``updates`` combined into the windows at ``indices``. Operands in the order (x, indices, updates)."""
 
+    updates = True
     allowed: ClassVar[frozenset[DType]] = dtypes.NUMBER
     aliases = {"update_jaxpr": "", "update_consts": ""}
 

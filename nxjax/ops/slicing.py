@@ -388,6 +388,7 @@ class DynamicUpdateSlice(DataMovement):
     """``x`` with the block at the start indices replaced by ``update``; moved inside where it would stick out."""
 
     name = "dynamic_update_slice"
+    updates = True
     moved = slice(2)
 
     def infer(self, x: ArrayType, update: ArrayType, /, *starts: ArrayType) -> ArrayType:

@@ -130,6 +130,7 @@ class Op(ABC):
     multi: ClassVar[bool] = False  # gives a tuple of results
     effect: ClassVar[bool] = False  # must run even when no result is used
     nested: ClassVar[bool] = False  # holds programs; called eagerly, it is compiled as a whole
+    updates: ClassVar[bool] = False  # gives its first operand with a part of it changed
     pulls_zeros: ClassVar[bool] = False  # is transposed even when all cotangents are zero
     plain_call: ClassVar[bool] = False  # only calls a program, as `jit` does: that may stand in its place
     call_for_transforms: ClassVar[bool] = False  # to a device, a call of it is the program that it calls

@@ -51,8 +51,7 @@ def reads_first(program: Program) -> Program:
 
 def _updated(e: Equation) -> Var | None:
     """The array of which ``e`` gives a changed one, if it does."""
-    name = e.op.name
-    first = e.inputs[0] if name.startswith("scatter") or name == "dynamic_update_slice" else None
+    first = e.inputs[0] if e.op.updates else None
     return first if isinstance(first, Var) else None
 
 
