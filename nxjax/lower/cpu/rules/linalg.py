@@ -46,6 +46,11 @@ def _most() -> int:
     return PROMISED if isa.current().reproducible else MOST
 
 
+def _fill(count: int, size: int) -> bool:
+    """Whether so many matrices, one in each lane, fill half of a vector."""
+    return 2 * count * size >= GROUP
+
+
 def _way(x: ArrayType, words: int, rooms: int = 1) -> tuple[int, bool]:
     """How many matrices ``x`` has, and whether they are quicker in lanes than one by one; else LAPACK is quicker.
 
@@ -60,7 +65,7 @@ def _way(x: ArrayType, words: int, rooms: int = 1) -> tuple[int, bool]:
         if words * rooms * GROUP > PROMISED:
             raise NoKernel("too large")
         return count, True
-    if words * rooms * GROUP <= SCRATCH and 2 * count * x.dtype.itemsize >= GROUP:
+    if words * rooms * GROUP <= SCRATCH and _fill(count, x.dtype.itemsize):
         return count, True
     small, large = sorted(x.shape[-2:])
     if words * x.dtype.itemsize > ALL and (small > NARROW or large > LONG):
@@ -135,7 +140,7 @@ def eigh(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
         raise NoKernel("LAPACK's, for complex numbers, or nothing to compute")
     if isa.current().reproducible:
         raise NoKernel("LAPACK's")
-    many = 2 * count * type.dtype.itemsize >= GROUP
+    many = _fill(count, type.dtype.itemsize)
     outs = [b.new(v.type) for v in e.outputs]
     if not b.reads[e.outputs[0]] and not (many and n <= VALUES) and n * n <= WORDS[type.dtype.itemsize]:
         b.call(SymmetricValues(type.dtype, count, n, e.params["lower"]), (b.dense(x),), outs[1:])
@@ -186,7 +191,7 @@ def _singular_vectors(b: Builder, e: Equation, x: Any) -> Sequence[Any]:
     routine, count, least = bidiagonal_routine(type.dtype), math.prod(batch), min(m, n)
     if m != n and e.params["full_matrices"]:
         raise NoKernel("LAPACK's, for a square of vectors of a matrix that is none")
-    if type.dtype == dtypes.float32 and least < (SQUARED if 2 * count * 8 >= GROUP else ALONE):
+    if type.dtype == dtypes.float32 and least < (SQUARED if _fill(count, dtypes.float64.itemsize) else ALONE):
         return inline_expansion(b, e, [x], by_squares)
     if routine is None or least < ALONE or least * least * type.dtype.itemsize > NEAR:
         raise NoKernel("LAPACK's, for vectors of very small and large matrices")
