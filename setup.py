@@ -1,5 +1,7 @@
-"""What pyproject.toml cannot say: a wheel holds the pages of `docs/`, which `nxjax explain` and messages quote."""
+"""What pyproject.toml cannot say: an installation has the pages of `docs/`, and the native runtime's machine code."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import setup
@@ -15,6 +17,10 @@ class Build(build_py):
                 there = Path(self.build_lib, "nxjax", "docs", page.name)
                 self.mkpath(str(there.parent))
                 self.copy_file(str(page), str(there))
+        root = Path() if self.editable_mode else Path(self.build_lib)
+        made = subprocess.run([sys.executable, "-m", "nxjax.backends.cpu.native.installed"], cwd=root, check=False)
+        if made.returncode:
+            print("nxjax: the native runtime is compiled by the first process instead of now", file=sys.stderr)
 
 
 setup(cmdclass={"build_py": Build})

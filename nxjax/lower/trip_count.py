@@ -6,12 +6,14 @@ For what is estimated; what runs asks its condition.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.control.loop import LoopParams
+
+if TYPE_CHECKING:
+    from nxjax.transforms.control.loop import LoopParams
 
 # A number, or a variable plus a number.
 Affine = tuple[Var | None, int]

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError, ShapeError
 from nxjax.ops.base import require
 from nxjax.trace.core import Array, UndefinedPrimal

@@ -10,11 +10,11 @@ zero point 0, weights int8 in [-127, 127].
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes

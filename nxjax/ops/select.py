@@ -22,7 +22,7 @@ from nxjax.ops.base import (
     zeros,
 )
 from nxjax.ops.bitwise import and_
-from nxjax.ops.compare import gt, lt
+from nxjax.ops.compare import eq, gt, lt
 from nxjax.ops.shape import broadcast_in_dim
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Op, Tangents, UndefinedPrimal
@@ -175,3 +175,11 @@ def select_leading(which: Array, no: Array, yes: Array) -> Array:
     if which.shape != yes.shape:
         which = broadcast_in_dim(which, shape=yes.shape, broadcast_dimensions=tuple(range(which.ndim)))
     return select_n(which, no, yes)
+
+
+def choose(index: Array, columns: Arrays) -> Array:
+    """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
+    *others, chosen = columns
+    for i, column in enumerate(others):
+        chosen = select_leading(eq(index, i), chosen, column)
+    return chosen

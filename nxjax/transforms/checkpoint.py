@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, ParamSpec, TypeVar, final, overload
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError, Shown, needs_function
 from nxjax.ops.base import Contraction, LinearOp
 from nxjax.ops.dot import dot_general

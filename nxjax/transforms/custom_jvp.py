@@ -7,9 +7,9 @@ a Python function that is run when somebody differentiates. `jit`, `vmap`, `scan
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import DtypeError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import move_batch

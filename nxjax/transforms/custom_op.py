@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import DtypeError, GradientError, ParameterError, TreeError
 from nxjax.ops.arithmetic import add, mul
 from nxjax.ops.base import Elementwise, NDArray, equal_dtypes, equal_shapes, eval_by_expand, infer_by_expand, like

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import DtypeError, ParameterError, ShapeError
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType

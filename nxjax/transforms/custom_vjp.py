@@ -7,9 +7,10 @@ run forwards, since nobody said how; transposed, it is the user's ``bwd``.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import GradientError, ParameterError, ShapeError, Shown, TreeError, described, needs_function
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import NDArray, check_count, like, move_batch, require

@@ -12,11 +12,11 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.display.sizes import parse_size, shown
 from nxjax.errors import MemoryLimitError, NxError
 from nxjax.trace.core import Op

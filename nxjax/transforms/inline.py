@@ -8,7 +8,7 @@ a table of rules by op, and a device may add rows. It must not know which device
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -18,8 +18,10 @@ from nxjax.ops.slicing import concatenate, slice
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.control.loop import LoopParams
 from nxjax.transforms.nested import clamped_branch
+
+if TYPE_CHECKING:
+    from nxjax.transforms.control.loop import LoopParams
 
 
 def inlined(

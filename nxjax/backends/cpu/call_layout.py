@@ -11,13 +11,13 @@ import importlib
 import platform
 import sys
 import weakref
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.backends.cpu.memory import CpuBuffer, PoolBlock
 from nxjax.config import ConfigValues, current_settings
+from nxjax.config.dataclass import dataclass
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.types import ArrayType
 

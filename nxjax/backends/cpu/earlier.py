@@ -7,7 +7,6 @@ The files are those of `backends.cache`, with its rules of whom to believe. Must
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,7 +16,7 @@ from typing import Final
 
 from nxjax.backends import cache
 from nxjax.backends.cpu.locks import COMPILING
-from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, keep, room
+from nxjax.backends.cpu.native.loading import LoadedCode, Unlinkable, keep, outside, room
 from nxjax.config import config
 
 # Rooms whose code makes programs what they are, and those of which only the files do.
@@ -114,7 +113,7 @@ def code(file: str, symbols: Sequence[str]) -> LoadedCode | None:
     start = data.find(b"\x7fELF")
     try:
         with COMPILING:
-            found = place.place(data[start:], _outside) if start >= 0 else None
+            found = place.place(data[start:], outside) if start >= 0 else None
     except Unlinkable:
         return None
     return found if found is not None and all(s in found.addresses for s in symbols) else None
@@ -128,11 +127,3 @@ def module(symbols: Sequence[str], *what: str) -> list[int] | None:
         return None
     keep(found)
     return [found.addresses[s] for s in symbols]
-
-
-def _outside(name: str) -> int | None:
-    """Where a function of the process is; None for none."""
-    for library in (ctypes.pythonapi, ctypes.CDLL(None)):
-        if hasattr(library, name):
-            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
-    return None

@@ -164,7 +164,7 @@ class KernelCache:
             key = self.module_file(text)
             data = cache.load(key)
             if data is None or not _is_object(data):
-                data = self._emitted(text)
+                data = self.emitted(text)
                 cache.store(key, data)
             code = self._loaded(data, symbols)
             keep(code)
@@ -183,7 +183,7 @@ class KernelCache:
         data = cache.load(key)
         if data is None or not _is_object(data.partition(b"\n")[2]):
             head = " ".join(kernels).encode() + b"\n"
-            data = head + self._emitted(self.texts(list(kernels.values())))
+            data = head + self.emitted(self.texts(list(kernels.values())))
             cache.store(key, data)
         return key, data
 
@@ -224,7 +224,8 @@ class KernelCache:
         machine = self._machine.held
         passes.run(module, self._llvm.create_pass_builder(machine, self._llvm.create_pipeline_tuning_options()))
 
-    def _emitted(self, text: str) -> bytes:
+    def emitted(self, text: str) -> bytes:
+        """The object code of a module given as text."""
         self.compilations += 1
         place = room()
         if place is not None:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 from nxjax.backends.base import Executable
-from nxjax.backends.cpu import guarded_tape
-from nxjax.backends.cpu.call import shortcut
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import PoolBlock
@@ -77,12 +75,16 @@ class CpuExecutable(TapeExecutable):
         guard = current_settings().guard
         if not guard:
             return self._run(self.tape, args, into)
+        from nxjax.backends.cpu import guarded_tape
+
         tape = self._guarded(guard)
         run = lambda ins, outs, blocks: guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
         return self._run(tape, args, into, run)
 
     def _guarded(self, mode: str) -> Tape:
         """The tape for a value of ``config.guard``."""
+        from nxjax.backends.cpu import guarded_tape
+
         key = mode, self._quick
         with COMPILING:
             if key not in self._guards:
@@ -143,6 +145,8 @@ class CpuExecutable(TapeExecutable):
         self.prepare()
         if current_settings().guard:
             return  # what machine code runs alone has no notes of what runs
+        from nxjax.backends.cpu.call import shortcut
+
         shortcut(self, self.tape, jitted, call)
 
     @property

@@ -9,7 +9,6 @@ such that their rows fall into scratch. So the numbers are the same bits as with
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Final, final
 
 import numpy as np
 
+from nxjax.config.digest import digest
 from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, Touches, integer
 from nxjax.kernels.cpu.gemm import BatchAxis, Gemm, least
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
@@ -87,7 +87,7 @@ class Attention(Kernel):
         text = f"{sizes} {grids} {self._counts} {' '.join(k.key for k in self._stages)}"
         p = self.scores.problem
         shown = f"{self.items // self.turns}x{p.rows}x{p.columns}"
-        return f"attention({shown} in {self.turns} #{hashlib.sha256(text.encode()).hexdigest()[:16]})"
+        return f"attention({shown} in {self.turns} #{digest(text.encode()).hexdigest()[:16]})"
 
     @property
     def integers(self) -> tuple[int, ...]:

@@ -12,16 +12,16 @@ by any number of threads, gives the same bits. ``scratch`` is memory of the thre
 
 from __future__ import annotations
 
-import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
+from nxjax.config.digest import digest
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 
@@ -172,7 +172,7 @@ class Code(ABC):
     @property
     def symbol(self) -> str:
         """Its name in machine code: equal for kernels that share it."""
-        return "k" + hashlib.sha256(self.key.encode()).hexdigest()[:24]
+        return "k" + digest(self.key.encode()).hexdigest()[:24]
 
     @abstractmethod
     def emit(self, module: LlvmModule, isa: Isa) -> None:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, matrix_unit
 from nxjax.kernels.cpu.base import integer, pointer
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, vector

@@ -9,11 +9,11 @@ computed by the same instructions, however many there are. Of the op it knows th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.block_sums import GROUPS, BlockNumbers, BlockSums
 from nxjax.kernels.cpu.gemv import total

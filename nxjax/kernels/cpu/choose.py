@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.ir import LlvmModule, Value, vector

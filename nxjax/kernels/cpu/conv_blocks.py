@@ -5,11 +5,11 @@ Knows neither problem nor loops: those of `conv`, `winograd` and their like are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Value, vector
 from nxjax.kernels.cpu.isa import Isa

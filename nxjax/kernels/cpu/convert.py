@@ -20,11 +20,11 @@ stand beside them. All functions work on scalars and on vectors of any length. K
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, lanes_of, number, vector, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes

@@ -7,14 +7,14 @@ memory: its inputs are values in registers, as `convert` describes.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
+from nxjax.config.digest import digest
 from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.convert import constant
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of
@@ -78,7 +78,7 @@ class Expression:
     def key(self) -> str:
         """Equal for equal expressions; short where they are."""
         text = ";".join((",".join(d.name for d in self.inputs), *map(str, self.nodes), str(self.outputs)))
-        return text if len(text) <= 40 else hashlib.sha256(text.encode()).hexdigest()[:24]
+        return text if len(text) <= 40 else digest(text.encode()).hexdigest()[:24]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Expression) and self.key == other.key

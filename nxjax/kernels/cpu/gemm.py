@@ -21,11 +21,11 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, matrix_unit
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.epilogue import Epilogue
 from nxjax.kernels.cpu.gemm import BatchAxis, Blocks, Gemm, GemmProblem, Layout, mode_of, packed_dtype

@@ -25,9 +25,9 @@ No sum saturates. ``pairs`` are bytes that were widened to 16 bits. ``quads`` ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import Function, Value, bits_of, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa

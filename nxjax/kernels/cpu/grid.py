@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value
 
 Places = tuple[Value, ...]

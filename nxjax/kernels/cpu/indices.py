@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.base import Box
 from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.ir import Function, Value

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final, final
 
 from nxjax.config import config
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import permission
 from nxjax.kernels.cpu.llvm_thread import apart

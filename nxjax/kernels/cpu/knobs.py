@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError
 
 _set: Final[ContextVar[Mapping[str, int]]] = ContextVar("nxjax_cpu_knobs")

@@ -6,9 +6,9 @@ Every element takes its products one after the other, in the order of the depth.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 

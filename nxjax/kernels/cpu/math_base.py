@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value, element, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
 

@@ -7,9 +7,9 @@ are minimax fits by Remez' exchange; the error stated at each is that of the pol
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import (

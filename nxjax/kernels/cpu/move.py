@@ -20,11 +20,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, lanes_of, vector
 from nxjax.kernels.cpu.isa import Isa

@@ -20,15 +20,15 @@ them. Knows no program.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
+from nxjax.config.digest import digest
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, OutputEffect, Touches
 from nxjax.kernels.cpu.expression import Constant, ExpressionNode
@@ -182,7 +182,7 @@ class Nest(Kernel):
         shown = "+".join(names if len(names) < 7 else (*names[:3], "...", *names[-3:])) or "fill"
         sizes = "x".join(map(str, self.sizes[: self.kept])) or "1"
         reduced = " over " + "x".join(map(str, self.sizes[self.kept :])) if self.kept < len(self.sizes) else ""
-        return f"{shown}({sizes}{reduced} #{hashlib.sha256(self.text.encode()).hexdigest()[:16]})"
+        return f"{shown}({sizes}{reduced} #{digest(self.text.encode()).hexdigest()[:16]})"
 
     # --- geometry ---
 

@@ -13,9 +13,9 @@ Knows no dtype's representation (`convert`) and no op (`ops`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.config.digest import digest
 from nxjax.errors import LoweringError
 from nxjax.kernels.cpu import convert, ops

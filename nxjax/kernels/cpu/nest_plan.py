@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.expression import ExpressionNode
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa

@@ -13,7 +13,6 @@ from nxjax.kernels.cpu.ir import Function, Value, bits_of, element, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import copysign, fabs, where_rare
 from nxjax.kernels.cpu.ops import DType, EmitContext, op
-from nxjax.kernels.cpu.ops_complex import to_complex
 from nxjax.trace import dtypes
 
 FLOAT = dtypes.FLOAT
@@ -278,6 +277,8 @@ def reduce_precision(s: EmitContext) -> Value:
 @op("convert_element_type", ALL, exact=True)
 def convert_element_type(s: EmitContext) -> Value:
     if s.out in dtypes.COMPLEX:
+        from nxjax.kernels.cpu.ops_complex import to_complex
+
         return to_complex(s)
     return convert.convert(s.f, s.isa, s.xs[0], s.dtype, s.out)
 

@@ -5,11 +5,11 @@ As in `ops_quant`, values are int16 less the zero point, and each step has its m
 
 from __future__ import annotations
 
-import hashlib
 from typing import Final
 
 import numpy as np
 
+from nxjax.config.digest import digest
 from nxjax.kernels.cpu.ir import Value, with_element
 from nxjax.kernels.cpu.ops import EmitContext, op
 from nxjax.kernels.cpu.ops_quant import NDArray, StoredStep, constant_place, high_product
@@ -52,7 +52,7 @@ softmax: Final = StoredStep("stored_softmax", _softmax)
 def _emit_table(s: EmitContext) -> Value:
     f, (q,), lanes = s.f, s.xs, s.lanes
     data, wide = s.params["table"], with_element(s.xs[0].type, "i32")
-    name = f"@table_{hashlib.sha256(data).hexdigest()[:24]}"
+    name = f"@table_{digest(data).hexdigest()[:24]}"
     numbers = ", ".join(f"i32 {n}" for n in np.frombuffer(data, np.int32))
     f.globals[name] = f"{name} = private constant [{ENTRIES} x i32] [{numbers}], align 64"
     table = Value(f, "ptr", name)

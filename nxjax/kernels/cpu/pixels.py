@@ -8,10 +8,10 @@ a step up, is never rounded over the next whole number. Dimensions that do nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value
 
 

@@ -8,11 +8,11 @@ as often as the size of a row says, without a branch. Knows no program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, ops
 from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, Touches, dense, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, lanes_of, vector

@@ -8,11 +8,11 @@ sign of others (Herf, "Radix tricks", 2001).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, with_element
 from nxjax.kernels.cpu.isa import Isa

@@ -8,11 +8,11 @@ input and no window, only runs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.ir import LlvmModule, Value, vector

@@ -7,11 +7,11 @@ of either puts into every lane what its result takes. Knows no program.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, plain, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value

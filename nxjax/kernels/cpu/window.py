@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.base import Box, NDArray, OutputEffect, Touches, dense, pointer
 from nxjax.kernels.cpu.ir import Function, Value
 from nxjax.kernels.cpu.move import Move

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.lower.cpu.tape import (
     ALIGN,
     BranchStep,

@@ -17,9 +17,9 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.expression import Constant
 from nxjax.lower.cpu.lazy import (

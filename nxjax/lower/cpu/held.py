@@ -8,14 +8,14 @@ whatever serves the main program best (`Builder.is_held`), since its cost before
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.config import config
+from nxjax.config.dataclass import dataclass
+from nxjax.config.digest import digest
 from nxjax.lower.cpu.analysis import cost_of
 from nxjax.lower.cpu.invariant import without_repetition
 from nxjax.lower.cpu.memory import placed
@@ -236,4 +236,4 @@ def origins(preparation: CpuProgram) -> tuple[Origin | None, ...]:
 
 
 def _digest(*parts: Any) -> str:
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
+    return digest(repr(parts).encode()).hexdigest()

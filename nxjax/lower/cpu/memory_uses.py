@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.lower.cpu.tape import BranchStep, Buffer, CallStep, CopyStep, HostStep, Ref, TapeStep, WhileStep
 
 # Where a step stands: its index in the program, then for each body around it the body's number and the index in it.

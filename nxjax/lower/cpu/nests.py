@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, isa, knobs
 from nxjax.kernels.cpu.expression import Constant, Expression, ExpressionNode
 from nxjax.kernels.cpu.move import Move

@@ -11,11 +11,12 @@ chose; buffers that are never alive together overlap.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import Source
 from nxjax.kernels.cpu.base import Kernel
 from nxjax.lower.trip_count import trip_count

@@ -7,9 +7,10 @@ turn, are in registers while it runs, if they are small: carries, above all.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.turns import CalledKernel, CopiedBytes, CountedLoop, EndingLoop, TurnPlace, Turns
 from nxjax.lower.cpu.tape import (
     ALIGN,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NoReturn, final
 
 from nxjax.config import config
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.base import Box
 from nxjax.lower.cpu.contents import MemoryContents, Missing, Owner, Repeats, merged, read, repeat, varied
 from nxjax.lower.cpu.tape import BranchStep, Buffer, Counter, Ref, RepeatStep, TapeStep, WhileStep

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NoReturn, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import VerificationError
 from nxjax.kernels.cpu.base import Box
 from nxjax.lower.cpu.contents import (

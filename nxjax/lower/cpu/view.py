@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.lower.cpu.tape import Buffer, Counter, Ref
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType, Shape

@@ -10,9 +10,9 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from nxjax.ops.identity import IdentityOp, optimization_barrier
+from nxjax.ops.select import choose
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Program
-from nxjax.transforms.control.cond_branches import choose
 from nxjax.transforms.inline import Inliner, Rule
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.config import config
+from nxjax.config.dataclass import dataclass
 from nxjax.lower.reproducible import by_numpy
 from nxjax.ops.base import Elementwise, NDArray
 from nxjax.ops.shape import broadcast_in_dim

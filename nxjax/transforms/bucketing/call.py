@@ -8,9 +8,9 @@ lies in the padding, infinities included, cannot reach a gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import LoweringError
 from nxjax.ops.base import check_operands, require
 from nxjax.trace import dtypes

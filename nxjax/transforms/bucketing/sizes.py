@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError
 from nxjax.trace import dtypes
 

@@ -8,11 +8,12 @@ the rules decide which op needs what.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.errors import LoweringError
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import constant, like

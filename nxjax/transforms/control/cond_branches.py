@@ -8,15 +8,15 @@ residuals, or of batched results. Must not know the op.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.ops.base import like, zeros
 from nxjax.ops.bitwise import or_
 from nxjax.ops.compare import eq, ge, lt
 from nxjax.ops.create import iota
 from nxjax.ops.reduce import reduce_min
-from nxjax.ops.select import select_leading, select_n
+from nxjax.ops.select import choose, select_leading, select_n
 from nxjax.ops.shape import broadcast_in_dim, reshape, transpose
 from nxjax.ops.slicing import dynamic_slice
 from nxjax.trace import dtypes
@@ -94,14 +94,6 @@ class _Taken:
             ts.append(None if isinstance(t, SymbolicZero) else select_leading(counts, zeros(t.type), t))
         # What derivatives are made of has a derivative too, with NaN where there is no other element.
         return [*self.operands(taken, ys)], ts
-
-
-def choose(index: Array, columns: Arrays) -> Array:
-    """Element by element the entry of ``columns`` that ``index`` names, or the last; it has their leading axes."""
-    *others, chosen = columns
-    for i, column in enumerate(others):
-        chosen = select_leading(eq(index, i), chosen, column)
-    return chosen
 
 
 def jvp_branches(branches: Branches, mask: Mask) -> tuple[Branches, Mask]:

@@ -20,7 +20,7 @@ from nxjax.errors import DtypeError, ProgramError, ShapeError
 from nxjax.ops.arithmetic import add
 from nxjax.ops.base import NDArray, check_operands, move_batch, require, zeros
 from nxjax.ops.collectives import as_varying
-from nxjax.ops.select import select_leading
+from nxjax.ops.select import choose, select_leading
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal, use
 from nxjax.trace.evaluate import evaluate
@@ -29,7 +29,6 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond_branches import (
     Branches,
-    choose,
     jvp_branches,
     move_batch_after_index,
     one_per_element,

@@ -54,7 +54,7 @@ def test_compiling_may_be_stopped_anywhere():
         try:
             sys.setprofile(at)
             made = KernelCache(isa.current())
-            made._loaded(made._emitted(text), [f"f{places}"])
+            made._loaded(made.emitted(text), [f"f{places}"])
             stopped = False
         except _Stop:
             pass

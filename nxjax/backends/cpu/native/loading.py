@@ -389,3 +389,11 @@ def room() -> Room | None:
             if not _rooms:
                 _rooms.append(Room())
     return _rooms[0] if _rooms else None
+
+
+def outside(name: str) -> int | None:
+    """Where a function of the process is; None for none."""
+    for library in (ctypes.pythonapi, ctypes.CDLL(None)):
+        if hasattr(library, name):
+            return ctypes.cast(getattr(library, name), ctypes.c_void_p).value
+    return None

@@ -15,6 +15,7 @@ from typing import Any, Final, final
 
 from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.locks import COMPILING
+from nxjax.backends.cpu.native import installed
 from nxjax.backends.cpu.native.abi import STATISTICS, Addresses
 from nxjax.config import config, watch
 from nxjax.errors import MemoryLimitError
@@ -32,9 +33,9 @@ _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 
 def _addresses() -> Sequence[int]:
-    """Where the functions are: in code that an earlier process has left, or that is made now."""
-    found = earlier.module(_SYMBOLS, "runtime")
-    if found is not None:
+    """Where the functions are: in code that the installation or an earlier process has left, or that is made now."""
+    found = installed.addresses(_SYMBOLS) or earlier.module(_SYMBOLS, "runtime")
+    if found:
         return found
     from nxjax.backends.cpu.native import emitted
 

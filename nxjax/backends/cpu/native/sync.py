@@ -10,9 +10,9 @@ import platform
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final, final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.ir import Function, Value
 
 # A POSIX mutex or condition variable takes no more on any system we know (64 on macOS, 48 with glibc).

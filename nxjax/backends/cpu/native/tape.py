@@ -10,7 +10,7 @@ import ctypes
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -37,9 +37,10 @@ from nxjax.lower.cpu.tape import (
     walk,
 )
 from nxjax.lower.cpu.times import BYTES_PER_NS, CHUNKS, STEP_NS, chunk_of, is_parallel, time_of
-from nxjax.lower.cpu.turns import Turned, loops
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.callback import Callback
+
+if TYPE_CHECKING:
+    from nxjax.lower.cpu.turns import Turned
 
 NDArray = np.ndarray[Any, Any]
 
@@ -94,13 +95,22 @@ def _written(steps: Sequence[TapeStep]) -> Any:
             yield from _written(body)
 
 
+def _turned(program: CpuProgram) -> dict[TapeStep, Turned]:
+    """Loops that are one function."""
+    if not any(s.bodies() for s in program.steps):
+        return {}
+    from nxjax.lower.cpu.turns import loops
+
+    return loops(program)
+
+
 class TapeEncoder:
     """Collects instructions, words and relocations. Guard mode has another (`guarded_tape`), by what is `protected`."""
 
     inlines = True  # whether loops of short kernels are one function
 
     def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:
-        self._turned = loops(program) if self.inlines else dict[TapeStep, Turned]()
+        self._turned = _turned(program) if self.inlines else {}
         inside = {id(s) for s in walk(list(self._turned))}
         kernels: list[Code] = [s.kernel for s in walk(program.steps) if isinstance(s, CallStep) and id(s) not in inside]
         kernels += [turned.code for turned in self._turned.values()]
@@ -337,6 +347,8 @@ def callback_errors(step: HostStep) -> Generator[None]:
     except NxError:
         raise
     except Exception as error:
+        from nxjax.transforms.callback import Callback
+
         if not isinstance(step.equation and step.equation.op, Callback):
             raise
         what = "cpu: a callback of the compiled program failed"

@@ -17,9 +17,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
+from nxjax.config.dataclass import dataclass
 from nxjax.lower.cpu.builder import View
 
 

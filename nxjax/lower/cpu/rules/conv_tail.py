@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu.conv_problem import Extra
 from nxjax.kernels.cpu.expression import Expression
 from nxjax.lower.cpu.builder import Builder, View

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, shares_for
 from nxjax.kernels.cpu.matrix_unit import SIDE

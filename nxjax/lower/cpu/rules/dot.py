@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, gemv, isa, knobs, tiny
 from nxjax.kernels.cpu.epilogue import Epilogue, Operand, plain
 from nxjax.kernels.cpu.expression import Expression, identity
