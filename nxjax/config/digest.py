@@ -5,6 +5,9 @@ CPython's own module of it is taken where there is one: `hashlib` loads OpenSSL 
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+
 try:
     from _blake2 import blake2b
 except ImportError:
@@ -18,3 +21,13 @@ def digest(data: bytes = b"") -> blake2b:
     ('8928aae6', 32)
     """
     return blake2b(data, digest_size=32)
+
+
+def digest_of_files(paths: Iterable[str], root: str) -> bytes:
+    """A digest of the paths of files from ``root`` on, and of what is in them."""
+    found = digest()
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:
+            found.update(digest(os.path.relpath(path, root).encode()).digest())
+            found.update(digest(file.read()).digest())
+    return found.digest()

@@ -22,6 +22,7 @@ from nxjax.config import config
 # Rooms whose code makes programs what they are, and those of which only the files do.
 _ROOMS: Final = ("backends/cpu", "kernels/cpu", "lower/cpu", "lower/passes", "ops", "trace", "transforms")
 _FILES: Final = ("kernels", "lower")
+ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 # What Linux says of a processor, by its words for x86 and for ARM.
 _PROCESSOR: Final = (
     "vendor_id", "cpu family", "model", "model name", "stepping", "flags",
@@ -38,13 +39,13 @@ def _good_for() -> str | None:
         return None
     try:
         lines = _processor()
-        files = [(llvm.origin, os.stat(llvm.origin)), *_sources()]
+        files = [(llvm.origin, os.stat(llvm.origin)), *((e.path, e.stat()) for e in sources(_ROOMS, _FILES))]
     except OSError:
         return None
     if not lines:
         return None
-    sources = "\n".join([f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files])
-    return cache.key_of(sys.version, *sorted(lines), sources, str(_has_tiles(lines)))
+    changed = "\n".join([f"{name} {found.st_size} {found.st_ctime_ns}" for name, found in files])
+    return cache.key_of(sys.version, *sorted(lines), changed, str(_has_tiles(lines)))
 
 
 def _processor() -> set[str]:
@@ -69,20 +70,20 @@ def _has_tiles(lines: Iterable[str]) -> bool:
     return has_tiles()
 
 
-def _sources() -> list[tuple[str, os.stat_result]]:
-    root = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
-    found: list[tuple[str, os.stat_result]] = []
-    flat = [os.path.join(root, name) for name in _FILES]
-    folders = [*flat, *(os.path.join(root, *name.split("/")) for name in _ROOMS)]
+def sources(rooms: Iterable[str], flat: Iterable[str] = ()) -> list[os.DirEntry[str]]:
+    """The source files of ``rooms`` and what is in them, and those in folders ``flat`` alone, in order."""
+    found: list[os.DirEntry[str]] = []
+    alone = [os.path.join(ROOT, name) for name in flat]
+    folders = [*alone, *(os.path.join(ROOT, *name.split("/")) for name in rooms)]
     while folders:
         folder = folders.pop()
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.name.endswith(".py"):
-                    found.append((entry.path, entry.stat()))
-                elif folder not in flat and "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
+                    found.append(entry)
+                elif folder not in alone and "." not in entry.name and entry.name != "__pycache__" and entry.is_dir():
                     folders.append(entry.path)
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(found, key=lambda entry: entry.path)
 
 
 def _key(what: Sequence[str]) -> str | None:

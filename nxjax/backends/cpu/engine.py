@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final, TypeVar, final
 from weakref import WeakValueDictionary
 
 from nxjax.backends import cache
+from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.native.loading import Address, LoadedCode, Unlinkable, keep, room
+from nxjax.config.digest import digest_of_files
 from nxjax.errors import LoweringError
-from nxjax.kernels import cpu as kernels
 from nxjax.kernels.cpu.base import Code
 from nxjax.kernels.cpu.intrinsics import needed
 from nxjax.kernels.cpu.ir import INLINED, LlvmModule
@@ -34,9 +34,7 @@ WRITERS: Final = ("kernels/cpu", "ops", "trace")
 @lru_cache(1)
 def _emitters() -> str:
     """Which sources wrote the code: a kernel's key names all that its code depends on but they."""
-    root = Path(kernels.__file__).parents[2]
-    found = sorted(p for name in WRITERS for p in (root / name).rglob("*.py"))
-    return cache.key_of(*(part for p in found for part in (p.relative_to(root).as_posix(), p.read_bytes())))
+    return digest_of_files((e.path for e in earlier.sources(WRITERS)), earlier.ROOT).hex()
 
 
 def _is_object(data: bytes) -> bool:

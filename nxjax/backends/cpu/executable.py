@@ -9,7 +9,7 @@ from nxjax.backends.base import Executable
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import PoolBlock
-from nxjax.backends.cpu.native.tape import Tape
+from nxjax.backends.cpu.native.tape import Tape, TapeEncoder
 from nxjax.backends.cpu.prepared import Origins, shared
 from nxjax.backends.cpu.running import TapeExecutable
 from nxjax.config import current_settings
@@ -77,19 +77,16 @@ class CpuExecutable(TapeExecutable):
             return self._run(self.tape, args, into)
         from nxjax.backends.cpu import guarded_tape
 
-        tape = self._guarded(guard)
+        tape = self._guarded(guard, guarded_tape.writer(guard))
         run = lambda ins, outs, blocks: guarded_tape.run(tape, self.program, self._runtime, ins, outs, blocks)
         return self._run(tape, args, into, run)
 
-    def _guarded(self, mode: str) -> Tape:
+    def _guarded(self, mode: str, writer: type[TapeEncoder]) -> Tape:
         """The tape for a value of ``config.guard``."""
-        from nxjax.backends.cpu import guarded_tape
-
         key = mode, self._quick
         with COMPILING:
             if key not in self._guards:
                 level = 0 if self._quick else 2
-                writer = guarded_tape.writer(mode)
                 self._guards[key] = Tape(self.program, engine(self._isa, level), self._runtime, writer)
         return self._guards[key]
 

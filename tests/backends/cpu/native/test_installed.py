@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nxjax.backends.cpu.native import installed
+from nxjax.backends.cpu.native import emitted, installed
 from nxjax.backends.cpu.native.runtime import _SYMBOLS
 
 pytestmark = pytest.mark.skipif(installed.room() is None, reason="objects are loaded by LLVM here")
@@ -25,7 +25,7 @@ print("nxjax.backends.cpu.native.emitted" in sys.modules, float(y[-1]))
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
     path = str(tmp_path_factory.mktemp("runtime") / "runtime.bin")
-    installed.write(path)
+    emitted.write(path)
     return path
 
 
