@@ -489,7 +489,8 @@ def test_tests_draw_the_same_numbers_in_any_order(case):
 INNER: dict[str, str] = {
     "a program that does not use it starts without it": """
         __init__*3 __main__*5 backends/cpu/earlier backends/cpu/executable*2 backends/cpu/first_run*4
-        backends/cpu/functions backends/cpu/native/tape*2 kernels/cpu/ops_arithmetic backends/cpu/memory backends/cpu/native/runtime backends/cpu/stored backends/dispatch*4
+        backends/cpu/functions backends/cpu/memory backends/cpu/native/runtime backends/cpu/native/tape*2
+        backends/cpu/stored backends/dispatch*4 kernels/cpu/ops_arithmetic
         checkpoints/processes*2 checkpoints/restoring*2 commands/info debug/progress debug/sharding_text
         deploy/loading deploy/plan_loading*2 distributed/joining*5 distributed/preemption export/body*4
         export/exported*3 export/lowering*2 generation/genai*3 interop/jax*3 stablehlo/function
