@@ -1,10 +1,13 @@
 """How long `import nxjax` takes, beside `import numpy`: NumPy's time plus 0.15 s is the bar. And how long a process
-takes to the first results of small functions, with what earlier processes left in the cache, beside JAX's."""
+takes to the first results of small functions, with what earlier processes left in the cache and without, beside
+JAX's."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 
 from benchmarks.peers import package
@@ -23,30 +26,37 @@ def beside_numpy() -> Figure:
     return Figure("import nxjax", ours, numpy, "numpy", (numpy + ALLOWED) / numpy, note)
 
 
-# Small functions: one that NumPy computes the first time, one with a function, and one with a product and a sum.
+# Seconds beyond NumPy's import to a first result: with what earlier processes left, and with an empty cache.
+WARM, COLD = 0.06, 0.15
+# Small functions: one that NumPy computes the first time, one with a function, with a product and a sum, and a softmax.
 FIRST = {
     "element-wise": "lambda x: np.where(x > 1, x * 2 + 1, -x)",
     "tanh": "lambda x: np.tanh(x) * 3",
     "product and sum": "lambda x: (x[:, None] @ x[None]).sum(0)",
+    "softmax": "lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()",
 }
 
 
-def _first(module: str, numpy: str, function: str) -> None:
+def _first(module: str, numpy: str, function: str, cold: bool = False) -> None:
     code = f"import numpy, {module} as nx, {numpy} as np; numpy.asarray(nx.jit({function})(numpy.ones(4, 'f4')))"
-    subprocess.run([sys.executable, "-c", code], check=True)
+    with tempfile.TemporaryDirectory() as empty:
+        env = {**os.environ, "NXJAX_CACHE_DIR": empty} if cold else None
+        subprocess.run([sys.executable, "-c", code], env=env, check=True)
 
 
 def first_results() -> Iterator[Figure]:
     """A process that imports, traces, compiles or finds what was compiled, and runs."""
     for name, function in FIRST.items():
-        ours = lambda function=function: _first("nxjax", "nxjax.numpy", function)
-        ours()
-        mine, numpy = interleaved(ours, lambda: _import("numpy"), rounds=7)
-        note = f"NumPy's import + 60 ms; it takes {1e3 * numpy:.0f} ms here"
-        yield Figure(f"process to first result: {name}", mine, numpy, "numpy", (numpy + 0.06) / numpy, note)
-        if package("jax") is not None:
-            mine, jax = interleaved(ours, lambda function=function: _first("jax", "jax.numpy", function), rounds=3)
-            yield Figure(f"process to first result: {name}", mine, jax, "jax", 1.0, "the same process with JAX")
+        for state, allowed in (("warm", WARM), ("cold", COLD)):
+            what = f"process to first result, {state}: {name}"
+            ours = lambda function=function, state=state: _first("nxjax", "nxjax.numpy", function, state == "cold")
+            ours()
+            mine, numpy = interleaved(ours, lambda: _import("numpy"), rounds=7)
+            note = f"NumPy's import + {1e3 * allowed:.0f} ms; it takes {1e3 * numpy:.0f} ms here"
+            yield Figure(what, mine, numpy, "numpy", (numpy + allowed) / numpy, note)
+            if package("jax") is not None:
+                mine, jax = interleaved(ours, lambda function=function: _first("jax", "jax.numpy", function), rounds=3)
+                yield Figure(what, mine, jax, "jax", 1.0, "the same process with JAX")
 
 
 def figures() -> Iterator[Figure]:

@@ -20,7 +20,7 @@ from nxjax.backends.cpu.call_plan import CallPlan, Native, NoPlan
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.locks import COMPILING
 from nxjax.backends.cpu.memory import CpuBuffer, constant
-from nxjax.backends.cpu.native import objects, objects_buffer, objects_call, objects_tree
+from nxjax.backends.cpu.native import installed, objects, objects_buffer, objects_call, objects_tree
 from nxjax.backends.cpu.native.runtime import out_of_memory, runtime
 from nxjax.backends.cpu.native.tables import LinkedTape
 from nxjax.backends.cpu.running import TapeExecutable
@@ -112,9 +112,9 @@ def install(jitted: type) -> str:
 
 
 def _addresses(layout: ObjectLayout) -> Sequence[int]:
-    """Where the functions are: in code that an earlier process has left, or that is made now."""
+    """Where the functions are: in code that the installation or an earlier process has left, or that is made now."""
     what = ("calls", repr(layout))
-    found = earlier.module(_SYMBOLS, *what)
+    found = installed.addresses(_SYMBOLS, *what) or earlier.module(_SYMBOLS, *what)
     if found is None:
         made, written = engine(isa.current()), text(layout)
         found = made.module(written, _SYMBOLS)

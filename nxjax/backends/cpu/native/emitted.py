@@ -1,18 +1,13 @@
-"""The native runtime in LLVM's language, and compiled: for a process that finds no code of an earlier one.
-
-``python -m nxjax.backends.cpu.native.emitted`` compiles it for `installed`; `setup.py` runs this.
-"""
+"""The native runtime in LLVM's language, and compiled: for a process that finds no code of an earlier one."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from nxjax.backends.cpu import earlier
 from nxjax.backends.cpu.engine import engine
-from nxjax.backends.cpu.native import installed, machine, pool, threads
+from nxjax.backends.cpu.native import machine, pool, threads
 from nxjax.backends.cpu.native.sync import SYSTEM, System
-from nxjax.config.digest import digest
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.ir import LlvmModule
 
@@ -32,16 +27,3 @@ def addresses(symbols: Sequence[str]) -> list[int]:
     found = made.module(written, symbols)
     earlier.write(made.module_file(written).encode(), "runtime")
     return found
-
-
-def write(path: str = installed.FILE) -> None:
-    """Compile the runtime for the plain processor of this family, and keep it at ``path``."""
-    code = engine(isa.named("portable")).emitted(text())
-    unfinished = f"{path}.{os.getpid()}"
-    with open(unfinished, "wb") as file:
-        file.write(installed.sources() + digest(code).digest() + code)
-    os.replace(unfinished, path)
-
-
-if __name__ == "__main__":
-    write()

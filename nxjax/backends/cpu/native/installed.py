@@ -1,7 +1,8 @@
-"""The native runtime's machine code as the installation made it, so that no first process has to.
+"""Machine code that the installation has made, so that no first process has to: the native runtime, and native calls.
 
-`emitted` writes the file, beside this one. The code is good for every processor of the family. The file names the
-sources that it was made from: a tree that has changed since does without. Must not import what writes the code.
+`backends.cpu.installing` writes the files, beside this one. The code is good for every processor of the family. A file
+names the sources that it was made from, and what else its text depends on: a tree that has changed since, or another
+Python, does without. Must not import what writes the code.
 """
 
 from __future__ import annotations
@@ -16,20 +17,24 @@ from nxjax.backends.cpu.native.loading import Unlinkable, keep, outside, room
 from nxjax.config.digest import digest, digest_of_files
 
 _HERE: Final = os.path.dirname(__file__)
-FILE: Final = os.path.join(_HERE, f"runtime-{sys.platform}-{platform.machine().lower()}.bin")
-# What the runtime's text comes from, beside this folder: LLVM's language.
+# What the texts come from, beside this folder: LLVM's language.
 _LANGUAGE: Final = ("intrinsics.py", "ir.py", "ir_types.py")
 _DIGEST: Final = 32  # bytes
 
 
-def addresses(symbols: Sequence[str], path: str = FILE) -> list[int] | None:
-    """Where the runtime's functions are; None where the file is missing, damaged, or made from other sources."""
+def file_of(name: str) -> str:
+    """Where the code called ``name`` is."""
+    return os.path.join(_HERE, f"{name}-{sys.platform}-{platform.machine().lower()}.bin")
+
+
+def addresses(symbols: Sequence[str], name: str, *what: str) -> list[int] | None:
+    """Where functions are, for good; None where the file is missing, damaged, or not made for ``what``."""
     place = room()
     try:
-        with open(path, "rb") as file:
+        with open(file_of(name), "rb") as file:
             data = file.read()
         head, code = data[: 2 * _DIGEST], data[2 * _DIGEST :]
-        if place is None or head != sources() + digest(code).digest():
+        if place is None or head != _head(code, what):
             return None
         found = place.place(code, outside)
     except (OSError, Unlinkable):
@@ -40,8 +45,18 @@ def addresses(symbols: Sequence[str], path: str = FILE) -> list[int] | None:
     return [found.addresses[s] for s in symbols]
 
 
-def sources() -> bytes:
-    """A digest of all that the runtime's text comes from."""
+def write(code: bytes, name: str, *what: str) -> None:
+    """Keep object code for later processes."""
+    path = file_of(name)
+    unfinished = f"{path}.{os.getpid()}"
+    with open(unfinished, "wb") as file:
+        file.write(_head(code, what) + code)
+    os.replace(unfinished, path)
+
+
+def _head(code: bytes, what: Sequence[str]) -> bytes:
+    """What a file begins with: digests of all that its text comes from, and of the code."""
     language = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "kernels", "cpu")
     here = sorted(os.path.join(_HERE, n) for n in os.listdir(_HERE) if n.endswith(".py"))
-    return digest_of_files([*here, *(os.path.join(language, n) for n in _LANGUAGE)], _HERE)
+    sources = digest_of_files([*here, *(os.path.join(language, n) for n in _LANGUAGE)], _HERE)
+    return digest("\n".join([sources.hex(), *what]).encode()).digest() + digest(code).digest()

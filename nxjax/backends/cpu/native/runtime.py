@@ -34,7 +34,7 @@ _I64, _PTR = ctypes.c_int64, ctypes.c_void_p
 
 def _addresses() -> Sequence[int]:
     """Where the functions are: in code that the installation or an earlier process has left, or that is made now."""
-    found = installed.addresses(_SYMBOLS) or earlier.module(_SYMBOLS, "runtime")
+    found = installed.addresses(_SYMBOLS, "runtime") or earlier.module(_SYMBOLS, "runtime")
     if found:
         return found
     from nxjax.backends.cpu.native import emitted
