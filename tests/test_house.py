@@ -493,7 +493,8 @@ INNER: dict[str, str] = {
         backends/cpu/stored backends/dispatch*4 kernels/cpu/ops_arithmetic
         checkpoints/processes*2 checkpoints/restoring*2 commands/info debug/progress debug/sharding_text
         deploy/loading deploy/plan_loading*2 distributed/joining*5 distributed/preemption export/body*4
-        export/exported*3 export/lowering*2 generation/genai*3 interop/jax*3 stablehlo/function
+        export/exported*3 export/lowering*2 lower/cpu/held lower/cpu/memory
+        generation/genai*3 interop/jax*3 stablehlo/function
         lax/sharding lower/cpu/lower lower/cpu/registry nn/modules/base numpy/at
         numpy/creation numpy/elementwise*3 numpy/methods*7 numpy/placement*4 numpy/standard predict/features
         predict/predictor runtime/__init__ runtime/device sharding*2 transforms/jit backends/placing*2

@@ -30,6 +30,8 @@ _CODE: Final = {
     "ops_quant_rows": {1: "stored_share", 4: "stored_mean stored_softmax stored_table", 12: "stored_inverse"},
     "threefry": {1: "random_fold_in random_seed threefry"},
 }
+# Which of them is for complex numbers, beside others for real ones.
+COMPLEX: Final = "ops_complex"
 # A file is imported when a program first has one of its ops.
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     file: frozenset(" ".join(names.values()).split()) for file, names in _CODE.items()

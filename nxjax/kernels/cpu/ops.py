@@ -23,7 +23,7 @@ from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of, with_element
 from nxjax.kernels.cpu.isa import Isa
-from nxjax.kernels.cpu.op_files import MODULES
+from nxjax.kernels.cpu.op_files import COMPLEX, MODULES
 from nxjax.ops.primitives import DECOMPOSED, decomposition, replayed
 from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
@@ -87,7 +87,7 @@ class EmitRule:
 
 
 _entries: dict[str, list[EmitRule]] = {}
-_complete: set[str] = set()  # ops whose files have been imported
+_complete: set[tuple[str, bool]] = set()  # ops whose files have been imported; those for real numbers alone
 
 
 def _home(emitter: Callable[..., Value]) -> tuple[str, str]:
@@ -142,13 +142,19 @@ def formula(name: str, *, wide: bool = False) -> Callable[[Formula], Formula]:
     return add
 
 
-def entries(name: str) -> list[EmitRule]:
-    """The emitters of an op, for different dtypes; none for one that has no elementwise code."""
-    if name not in _complete:
-        for module, names in MODULES.items():
-            if name in names:
-                importlib.import_module(f"nxjax.kernels.cpu.{module}")
-        _complete.add(name)
+def entries(name: str, *, real: bool = False) -> list[EmitRule]:
+    """The emitters of an op, for different dtypes; none for one that has no elementwise code.
+
+    Args:
+        real: those for complex numbers need not be among them.
+    """
+    if (name, real) not in _complete:
+        modules = [module for module, names in MODULES.items() if name in names]
+        if real and len(modules) > 1:
+            modules = [module for module in modules if module != COMPLEX]
+        for module in modules:
+            importlib.import_module(f"nxjax.kernels.cpu.{module}")
+        _complete.add((name, real))
     return _entries.get(name, [])
 
 
@@ -167,7 +173,7 @@ def supported(name: str, params: Mapping[str, Any], in_dtypes: Sequence[DType], 
 
 
 def _entry(name: str, last: DType) -> EmitRule | None:
-    return next((e for e in entries(name) if last in e.allowed), None)
+    return next((e for e in entries(name, real=last not in dtypes.COMPLEX) if last in e.allowed), None)
 
 
 def _types(e: Equation) -> tuple[list[DType], DType]:

@@ -21,8 +21,6 @@ from nxjax.lower.cpu.invariant import without_repetition
 from nxjax.lower.cpu.memory import placed
 from nxjax.lower.cpu.memory_uses import replace
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, HostStep, Ref, TapeStep, walk
-from nxjax.lower.cpu.verify import argument, trace, verify
-from nxjax.lower.cpu.verify_steps import TapeMeaning
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
 
@@ -56,7 +54,18 @@ class Parts:
 
 def parted(program: CpuProgram, count: int) -> Parts | None:
     """``program``, whose memory is not planned, with its first ``count`` inputs held; None: it is not worth it."""
-    whole = trace(program) if config.verify or config.check else None
+    if not (config.verify or config.check):
+        return _parted(program, count)
+    from nxjax.lower.cpu.verify import trace, verify_parts
+
+    whole = trace(program)
+    parts = _parted(program, count)
+    if parts is not None:
+        verify_parts(parts.preparation, parts.main, parts.kept, whole, count)
+    return parts
+
+
+def _parted(program: CpuProgram, count: int) -> Parts | None:
     without_repetition(program.steps)
     given, types = program.inputs, program.in_types
     fixed = _fixed(program.steps, set(given[:count]))
@@ -81,22 +90,7 @@ def parted(program: CpuProgram, count: int) -> Parts | None:
         program.out_types,
     )
     main.donated = tuple(i - count + len(kept) + len(crossing) for i in program.donated)
-    parts = Parts(placed(preparation), placed(main), kept)
-    if whole is not None:
-        _verify(parts, whole, count)
-    return parts
-
-
-def _verify(parts: Parts, whole: TapeMeaning, count: int) -> None:
-    """Raise where the two programs together do not what ``whole`` says that one did."""
-    first, second = parts.preparation, parts.main
-    made = verify(first, complete=False, turns=whole.turns)  # packed weights have padding
-    inputs = second.inputs
-    n = len(parts.kept)
-    given = [argument(i, b) for i, b in zip(parts.kept, inputs, strict=False)]
-    rest = [argument(i, b) for i, b in enumerate(inputs[n + len(made.contents) :], count)]
-    arguments = [*given, *made.contents, *rest]
-    verify(second, whole, arguments, ends=made.ends, lent=n + len(made.contents))
+    return Parts(placed(preparation), placed(main), kept)
 
 
 def _reads(step: TapeStep) -> set[Buffer]:

@@ -8,13 +8,14 @@ from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
 from nxjax.lower.cpu.memory_offsets import assigned
 from nxjax.lower.cpu.memory_uses import Uses
 from nxjax.lower.cpu.tape import CpuProgram
-from nxjax.lower.cpu.verify import trace, verify
 
 
 def planned(program: CpuProgram) -> CpuProgram:
     """`placed`, and verified to compute what it did before, if the settings say so."""
     if not (config.verify or config.check):
         return placed(program)
+    from nxjax.lower.cpu.verify import trace, verify
+
     before = trace(program)
     verify(placed(program), before)
     return program

@@ -101,3 +101,19 @@ def verify(
             fix=REPORT,
         )
     return found
+
+
+def verify_parts(
+    preparation: CpuProgram, main: CpuProgram, kept: Sequence[int], whole: TapeMeaning, count: int
+) -> None:
+    """Raise where two programs together do not what ``whole`` says that one did.
+
+    Args:
+        preparation, main: what is made of the first ``count`` inputs, and the rest.
+        kept: which of those ``main`` is given too.
+    """
+    made = verify(preparation, complete=False, turns=whole.turns)  # packed weights have padding
+    n = len(kept)
+    given = [argument(i, b) for i, b in zip(kept, main.inputs, strict=False)]
+    rest = [argument(i, b) for i, b in enumerate(main.inputs[n + len(made.contents) :], count)]
+    verify(main, whole, [*given, *made.contents, *rest], ends=made.ends, lent=n + len(made.contents))
