@@ -49,14 +49,14 @@ def test_code_is_made_and_loaded_by_one_thread_at_a_time(what, tmp_path, monkeyp
         plain = getattr(engine, name)
         return lambda *args: (seen.append((name, COMPILING._is_owned())), plain(*args))[1]
 
-    for name in ("_emitted", "_loaded"):
+    for name in ("emitted", "_loaded"):
         monkeypatch.setattr(engine, name, watched(name))
     with nx.config.using(cache_dir=str(tmp_path)):
         if what == "addresses":
             engine.addresses([kernel])
         else:
             engine.module(engine.texts([kernel]), [kernel.symbol])
-    assert seen == [("_emitted", True), ("_loaded", True)]
+    assert seen == [("emitted", True), ("_loaded", True)]
 
 
 def test_code_is_dropped_only_when_no_thread_makes_any():
