@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nxjax as nx
-from nxjax.backends.cpu import call, executable
+from nxjax.backends.cpu import call
 from nxjax.transforms.jit import Jitted
 
 pytestmark = [
@@ -411,8 +411,8 @@ nx.tree_util.register_pytree_node(Sized, _flatten_sized, lambda size, c: Sized(*
 
 def test_an_equal_plan_takes_the_place_of_the_old_one(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Any] = []
-    shortcut = executable.shortcut
-    monkeypatch.setattr(executable, "shortcut", lambda *args: (told.append(args), shortcut(*args))[1])
+    shortcut = call.shortcut
+    monkeypatch.setattr(call, "shortcut", lambda *args: (told.append(args), shortcut(*args))[1])
     f = nx.jit(lambda x: x + 1)
     for size in (2, 3):
         for _ in range(3):
