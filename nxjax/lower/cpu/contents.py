@@ -324,10 +324,14 @@ def change(
 
 
 def _store(space: MemoryContents, owner: Owner, made: RunPattern, lo: int, top: int) -> None:
+    space.put(_packed(made, owner, lo, top), lo, top)
+
+
+def _packed(made: RunPattern, owner: Owner, lo: int, top: int) -> list[ByteRun]:
     """The cells from ``lo`` to ``top`` as runs: a few, or one with a pattern."""
-    run = ByteRun(lo, top, 0, lo, owner, made)
+    run = ByteRun(lo, top, UNKNOWN, lo, owner, made)
     few = np.count_nonzero(np.diff(made.ids)) < _FEW
-    space.put(plain([run]) if few else [run], lo, top)
+    return plain([run]) if few else [run]
 
 
 def starts(repeats: Repeats) -> list[int]:
@@ -441,17 +445,49 @@ def varied(space: MemoryContents, was: MemoryContents, era: int, now: int, why: 
     """
     found: list[ByteRun] = []
     for run in space.runs:
-        if run.pattern is not None or run.era < now:
+        if run.pattern is None and run.era < now:
             found.append(run)
             continue
+        there = was.within(run.start, run.end)
+        if run.pattern is not None or any(r.pattern is not None for r in there):
+            found += _varied_cells(space, was, run, era, now, why)
+            continue
         at = run.start
-        for r in was.within(run.start, run.end):
-            if r.pattern is None and r.era >= era and (r.name, r.base) != (run.name, run.base):
+        for r in there:
+            if _is_other(run, r, era, now):
                 if at < r.start:
                     found.append(run._replace(start=at, end=r.start))
-                name = UNKNOWN if UNKNOWN in (run.name, r.name) else hash((why, run.name))
-                found.append(run._replace(start=r.start, end=r.end, name=name))
+                found.append(run._replace(start=r.start, end=r.end, name=_variant(run, r, why)))
                 at = r.end
         if at < run.end:
             found.append(run if at == run.start else run._replace(start=at))
     return MemoryContents(found)
+
+
+def _is_other(run: ByteRun, was: ByteRun, era: int, now: int) -> bool:
+    """Whether ``run`` was written since ``now``, over another value that was written since ``era``."""
+    return run.era >= now and was.era >= era and (run.name, run.base) != (was.name, was.base)
+
+
+def _variant(run: ByteRun, was: ByteRun, why: int) -> int:
+    return UNKNOWN if UNKNOWN in (run.name, was.name) else hash((why, run.name))
+
+
+def _varied_cells(
+    space: MemoryContents, was: MemoryContents, run: ByteRun, era: int, now: int, why: int
+) -> list[ByteRun]:
+    """What `varied` makes of ``run``, cell by cell."""
+    lo, hi = run.start, run.end
+    after = cells(space, lo, hi, [])
+    before = None if after is None else cells(was, lo, hi, [after.size])
+    after = None if before is None else cells(space, lo, hi, [before.size])
+    if after is None or before is None:
+        return [run]
+    n = len(before.table)
+    pairs = after.ids.astype(np.int64) * n + before.ids
+    for pair in np.unique(pairs).tolist():
+        x, y = after.table[pair // n], before.table[pair % n]
+        if x is not None and y is not None and _is_other(x, y, era, now):
+            after.table.append(x._replace(name=_variant(x, y, why)))
+            after.ids[pairs == pair] = len(after.table) - 1
+    return _packed(after, run.owner, lo, hi)

@@ -12,13 +12,12 @@ of its copy, if nothing that is still needed lies there:
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Callable, Sequence
-from typing import Final
 
+from nxjax.kernels.cpu.base import Box
 from nxjax.lower.cpu.memory_uses import BufferUse, Path, Uses
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref, TapeStep
-
-PARTS: Final = 2
 
 
 def without_copies(steps: list[TapeStep]) -> None:
@@ -69,10 +68,6 @@ def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref
     first, last = span
     if any(u.writes and u.path > path for u in _between(mine, within, here, last)):
         return False
-    # What is made by many steps, part by part along several dimensions, is more than the verifier tells apart in loops.
-    places = {(r.offset, r.moves) for u in mine if u.writes for r in u.step.writes() if r.buffer is s}
-    if len(within) > 1 and len(places) > PARTS:
-        return False
     # Another output may be in that place already, and nobody reads it.
     if isinstance(step, CallStep) and (last > here or any(r.buffer is s for r in step.outs)):
         return False
@@ -84,6 +79,8 @@ def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref
         if level > here and not u.writes:
             continue  # reads the new value, which is there
         if level == first and not u.writes and _may_overwrite(u, mine, s, target):
+            continue
+        if level <= here and not u.writes and len(u.path) == n + 1 and _reads_the_rest(u, mine, s, target):
             continue
         return False
     # The step itself may read the target for another operand.
@@ -110,6 +107,44 @@ def _may_overwrite(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, targ
         return False
     (j,), (k,) = reading, writing
     return (k, j) in step.kernel.inplace and step.ins[j] == target and _is_whole(step.outs[k])
+
+
+def _reads_the_rest(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, target: Ref) -> bool:
+    """Whether what ``reader`` reads of ``target`` is not yet overwritten by a part of ``s``, but by itself in place."""
+    step = reader.step
+    if not isinstance(step, CallStep):
+        return False
+    reading = [(j, r) for j, r in enumerate(step.ins) if r.buffer is target.buffer]
+    for other in {id(u.step): u.step for u in mine if u.writes and u.path <= reader.path}.values():
+        if not isinstance(other, CallStep) or any(r.moves != target.moves for _, r in reading):
+            return False
+        for k, out in enumerate(other.outs):
+            if out.buffer is not s:
+                continue
+            at = target.offset + out.offset
+            for j, r in reading:
+                if other is step and at == r.offset and (k, j) in step.kernel.inplace:
+                    continue
+                boxes = itertools.product(other.kernel.touched.outs[k].boxes, step.kernel.touched.ins[j])
+                if out.moves or not all(_is_beside(x, at, y, r.offset) for x, y in boxes):
+                    return False
+    return True
+
+
+def _is_beside(x: Box, at: int, y: Box, there: int) -> bool:
+    """Whether one box lies behind the other, or in other columns of the same rows."""
+    (a, length, repeats), (b, other, again) = x.runs, y.runs
+    if at + a >= there + y.end or there + b >= at + x.end:
+        return True
+    strides = {s for _, s in (*repeats, *again)}
+    for row in strides:
+        if not any(s % row for s in strides if s > row):
+            mine = length + sum((n - 1) * s for n, s in repeats if s < row)
+            theirs = other + sum((n - 1) * s for n, s in again if s < row)
+            between = (there + b - at - a) % row
+            if mine <= between and between + theirs <= row:
+                return True
+    return False
 
 
 def _goes_backward(uses: Uses, path: Path, step: CopyStep) -> bool:

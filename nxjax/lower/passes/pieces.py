@@ -21,6 +21,8 @@ from nxjax.trace.types import ArrayType, Shape
 
 # More pieces are left together: each is a kernel of its own.
 MOST: Final = 8
+# Results of at least so many elements lie in memory, whole: what reads a part of one reads it there.
+LARGE: Final = 4096
 
 
 class Pieces(NamedTuple):
@@ -53,6 +55,7 @@ class _Pass:
         self.known: dict[Atom, Pieces] = {}
         self.splats: dict[Atom, Equation] = {}
         self.given = frozenset((*program.inputs, *program.constvars))
+        self.results = frozenset(program.outputs)
         self.env: dict[Atom, Atom] = {}
         self.equations: list[Equation] = []
         # How many readers want a value whole: all but slices along one axis, and what only these read.
@@ -112,7 +115,8 @@ class _Pass:
             part = Var(ArrayType(_resized(y.type.shape, axis, high - low), y.type.dtype, y.type.weak))
             self.equations.append(e.replaced(inputs, (part,)))
             parts.append(part)
-        self.known[y] = Pieces(axis, ends, tuple(parts))
+        if y not in self.results or y.type.size < LARGE:
+            self.known[y] = Pieces(axis, ends, tuple(parts))
         self.equations.append(Equation(concatenate, tuple(parts), (y,), {"dimension": axis}, e.source, e.scope))
         return True
 

@@ -1,6 +1,6 @@
 """Names of what lies in memory: those of one value do not depend on what lies between its parts."""
 
-from nxjax.lower.cpu.contents import UNKNOWN, ByteRun, MemoryContents, cells, old, read, write
+from nxjax.lower.cpu.contents import UNKNOWN, ByteRun, MemoryContents, cells, old, read, varied, write
 from nxjax.lower.cpu.tape import Buffer
 
 
@@ -33,3 +33,32 @@ def test_patterns_that_later_writes_cut_stay_small():
     held = [r and (r.name, r.base) for r in found.table]
     assert {held[found.ids[10 * i + 3]] for i in range(80, 100)} == {(123, 0)}
     assert held[found.ids[0]] == (500, 0)
+
+
+def test_what_turns_change_has_their_name_whether_it_lies_in_runs_or_in_a_pattern():
+    """Columns of 100 rows are a pattern, columns of 3 are runs: the third of them is not changed."""
+    for rows in (3, 100):
+        mine = Buffer(40 * rows, "temp", 0)
+        was, space = MemoryContents(), MemoryContents()
+        for k, era in ((0, 2), (1, 2), (2, 1)):
+            write(was, mine, 10 + k, 0, 8 * k, 8 * k + 8, ((rows, 40),), era)
+        space = was.copied()
+        for k in (0, 1):
+            write(space, mine, 20 + k, 0, 8 * k, 8 * k + 8, ((rows, 40),), 3)
+        ten, eleven = varied(space, was, 2, 3, 10), varied(space, was, 2, 3, 11)
+        columns = [[read(x, mine, 0, 8 * k, 8 * k + 8, ((rows, 40),)) for k in range(3)] for x in (space, ten, eleven)]
+        assert columns[0] == [20, 21, 12]
+        assert len({row[0] for row in columns}) == len({row[1] for row in columns}) == 3
+        assert {row[2] for row in columns} == {12}
+
+
+def test_the_name_of_what_turns_change_is_the_same_over_runs_and_over_a_pattern():
+    mine = Buffer(4000, "temp", 0)
+    found = set[int]()
+    for rows in (1, 100):
+        was, space = MemoryContents(), MemoryContents()
+        write(was, mine, 1, 0, 0, 4000, (), 2)
+        write(was, mine, 2, 0, 4, 8, ((rows, 40),), 2)
+        write(space, mine, 3, 0, 0, 4000, (), 3)
+        found.add(read(varied(space, was, 2, 3, 10), mine, 0, 0, 4000))
+    assert len(found) == 1

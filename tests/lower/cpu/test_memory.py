@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nxjax as nx
+import nxjax.numpy as jnp
+from nxjax import lax
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.memory_offsets import lifetimes
 from nxjax.lower.cpu.memory_uses import Uses
-from nxjax.lower.cpu.tape import ALIGN, CopyStep, walk
+from nxjax.lower.cpu.tape import ALIGN, CopyStep, RepeatStep, walk
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -42,6 +44,30 @@ def test_results_are_made_where_they_belong():
     p = program(lambda x: (nx.sort(x), nx.sort(x) * 0 + 1, x, x, nx.sort(x)), X)
     assert not copies(p)
     assert p.outputs[2] is p.outputs[3] is p.inputs[0] and p.outputs[4] is p.outputs[0]
+
+
+@pytest.mark.parametrize("shape", [(66, 64), (16, 300)])
+def test_fields_that_are_updated_in_parts_are_not_copied_in_a_loop(shape):
+    """The parts of a field at the edges of a shift are kernels of their own, along both dimensions."""
+
+    def waves(e, h):
+        def step(_, state):
+            e, hx, hy = state
+            hx, hy = hx - 0.5 * (jnp.roll(e, -1, 1) - e), hy + 0.5 * (jnp.roll(e, -1, 0) - e)
+            return e + 0.5 * (hy - jnp.roll(hy, 1, 0) - hx + jnp.roll(hx, 1, 1)), hx, hy
+
+        return lax.fori_loop(0, 7, step, (e, h, h))
+
+    e, h = fields = np.random.default_rng(0).normal(size=(2, *shape)).astype(np.float32)
+    (loop,) = [s for s in program(waves, e, h).steps if isinstance(s, RepeatStep)]
+    assert not any(isinstance(s, CopyStep) for s in walk([loop]))
+    expected = [e, h, h]
+    for _ in range(7):
+        e, hx, hy = expected
+        hx, hy = hx - 0.5 * (np.roll(e, -1, 1) - e), hy + 0.5 * (np.roll(e, -1, 0) - e)
+        expected = [e + 0.5 * (hy - np.roll(hy, 1, 0) - hx + np.roll(hx, 1, 1)), hx, hy]
+    for y, z in zip(nx.jit(waves)(*fields), expected, strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-4)
 
 
 def test_a_chain_needs_the_memory_of_a_few_links():

@@ -1,6 +1,6 @@
 """Copies that need not be are not; those that must be are."""
 
-from nxjax.kernels.cpu.base import dense, plain
+from nxjax.kernels.cpu.base import Box, dense, plain
 from nxjax.lower.cpu.memory_copies import onto_donated, without_copies
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref
 from tests.kernels.cpu.written import Written
@@ -27,6 +27,19 @@ class Double(Pure):
 
     def touches(self):
         return plain(dense(64), dense(64, 64))
+
+
+class Columns(Written):
+    """Columns of two operands of four rows of 16 bytes: those of the first as they are, and ``beside`` them."""
+
+    def __init__(self, nbytes, beside):
+        super().__init__(lambda *_: None, lambda x, y: [x])
+        self.inplace = ((0, 0),)
+        self.columns = Box(nbytes, (4,), (16,))
+        self.beside = Box(4, (4,), (16,), beside)
+
+    def touches(self):
+        return plain((self.columns, self.beside), (self.columns,))
 
 
 def buffers():
@@ -99,6 +112,32 @@ def test_two_outputs_are_never_one_place():
     steps = [call(x, t), CallStep(Double(), (Ref(t),), (Ref(Buffer(64, "temp")), Ref(u))), call(u, y)]
     without_copies(steps)
     assert steps[1].outs[0] != steps[1].outs[1]
+
+
+def test_parts_are_updated_in_place_while_no_part_reads_what_another_has_made():
+    def copies(at):
+        """The second part, bytes 12 to 16 of each row, reads those at ``at`` of the old value."""
+        carry, other, t = Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "temp")
+        steps = [
+            CallStep(Columns(12, 0), (Ref(carry), Ref(other)), (Ref(t),)),
+            CallStep(Columns(4, at - 12), (Ref(carry, 12), Ref(carry, 12)), (Ref(t, 12),)),
+            copy(t, carry),
+        ]
+        without_copies(steps)
+        return sum(isinstance(s, CopyStep) for s in steps)
+
+    assert copies(12) == 1  # it may be read after it is written
+    assert copies(0) == copies(8) == 1
+    carry, t, x = Buffer(64, "temp"), Buffer(64, "temp"), Buffer(64, "input", 0)
+    steps = [
+        CallStep(Columns(12, 0), (Ref(carry), Ref(x)), (Ref(t),)),
+        CallStep(Columns(4, 0), (Ref(carry, 12), Ref(x)), (Ref(t, 12),)),
+        call(x, Buffer(64, "output", 0)),
+        copy(t, carry),
+    ]
+    without_copies(steps)
+    assert [s.outs[0] for s in steps[:2]] == [Ref(steps[0].ins[0].buffer), Ref(steps[0].ins[0].buffer, 12)]
+    assert len(steps) == 3
 
 
 def test_what_lies_around_a_partial_output_stays():

@@ -5,7 +5,7 @@ import pytest
 
 import nxjax as nx
 import nxjax.numpy as jnp
-from nxjax.lower.passes.pieces import MOST, in_pieces
+from nxjax.lower.passes.pieces import LARGE, MOST, in_pieces
 from nxjax.lower.passes.simplify import simplified
 
 X = np.linspace(-2, 2, 7, dtype=np.float32)
@@ -46,6 +46,15 @@ def test_what_is_wanted_whole_elsewhere_stays_whole():
         return y, jnp.exp(y)
 
     assert names(both, X).count("exp") == 1
+
+
+def test_parts_of_large_results_are_read_where_they_lie():
+    def waves(e, h):
+        h = h + jnp.roll(e, -1, 0) - e
+        return e + h - jnp.roll(h, 1, 0), h
+
+    large, small = [names(waves, x, x).count("slice") for x in (jnp.ones((LARGE // 64, 64)), jnp.ones((3, 64)))]
+    assert large == small + 2
 
 
 @pytest.mark.parametrize(
