@@ -180,6 +180,14 @@ class _Code:
         x = convert.load(self.f, self.isa, dtype, at, lanes)
         return convert.convert(self.f, self.isa, x, dtype, self.k.sums)
 
+    def number(self, dtype: DType, place: Value, lanes: int, mask: Value | None) -> Value:
+        """As `loaded`; of the lanes of ``mask`` only, if there is one, and zeros."""
+        f = self.f
+        if mask is None:
+            return self.loaded(dtype, place, lanes)
+        raw = f.load_masked(convert.memory_type(dtype, lanes), place, mask)
+        return convert.convert(f, self.isa, convert.from_memory(f, self.isa, dtype, raw), dtype, self.k.sums)
+
     def plus(self, total: Value, x: Value, y: Value) -> Value:
         return self.f.fma(x, y, total) if is_float(total.type) else total + x * y
 
@@ -202,39 +210,51 @@ class _Code:
 
     def products(self, few: Sequence[Value], columns: Sequence[Value]) -> list[Value]:
         """The dot products of ``few`` with each column, column by column."""
-        f, k, size = self.f, self.k, len(few) * len(columns)
-        sums: list[Value] | None = None
-        start = f.value(0, "i64")
+        f, size = self.f, len(few) * len(columns)
+        start, totals = f.value(0, "i64"), [self.zero(self.lanes)] * size
         # Enough sums at once for the latency of an addition, then whole vectors, then what is left.
-        most = max(1, 8 // size)
-        for copies, lanes in [(most, self.lanes), *[(1, self.lanes)] * (most > 1), (1, 0)]:
-            turn = max(lanes, 1) * copies
+        for copies in dict.fromkeys((max(1, 8 // size), 1)):
+            turn = self.lanes * copies
             stop = start + ((self.depth - start) & -turn)
-            zeros = [self.zero(lanes)] * (copies * size)
+            zeros = [self.zero(self.lanes)] * (copies * size)
             with f.loop(start, stop, DEEP, carry=zeros) as part:
                 after = part.index + DEEP
                 after = f.select(after.lt(stop), after, stop)
                 with f.loop(part.index, after, turn, carry=zeros) as loop:
-                    totals = list(loop.carried)
-                    for c in range(copies):
-                        at = loop.index + c * lanes if c else loop.index
-                        xs = [self.loaded(k.few, f.at(p, at, k.few.itemsize), lanes) for p in few]
-                        for g, column in enumerate(columns):
-                            y = self.loaded(k.many, f.at(column, at, k.many.itemsize), lanes)
-                            for r, x in enumerate(xs):
-                                n = c * size + g * len(few) + r
-                                totals[n] = self.plus(totals[n], x, y)
-                    loop.next(*totals)
+                    loop.next(*self.further(loop.carried, few, columns, loop.index, copies, self.lanes, None))
                 part.next(*(x + y for x, y in zip(part.carried, loop.results, strict=True)))
-            found = list(part.results)
+            found = [*totals, *part.results]
             while len(found) > size:
-                half = len(found) // 2
-                found = [x + y for x, y in zip(found[:half], found[half:], strict=True)]
-            found = [total(f, x) for x in found]
-            sums = found if sums is None else [x + y for x, y in zip(sums, found, strict=True)]
-            start = stop
-        assert sums is not None
-        return sums
+                found = [x + y for x, y in zip(found[:size], found[-size:], strict=True)] + found[size:-size]
+            totals, start = found, stop
+        if self.isa.bits == 512:
+            with f.loop(start, self.depth, self.lanes, carry=totals) as loop:
+                mask = f.lanes_below(self.depth - loop.index, self.lanes)
+                loop.next(*self.further(loop.carried, few, columns, loop.index, 1, self.lanes, mask))
+            return _totals(f, loop.results)
+        with f.loop(start, self.depth, carry=[self.zero(0)] * size) as loop:
+            loop.next(*self.further(loop.carried, few, columns, loop.index, 1, 0, None))
+        return [x + y for x, y in zip(_totals(f, totals), loop.results, strict=True)]
+
+    def further(
+        self,
+        totals: Sequence[Value],
+        few: Sequence[Value],
+        columns: Sequence[Value],
+        start: Value,
+        copies: int,
+        lanes: int,
+        mask: Value | None,
+    ) -> list[Value]:
+        """``totals`` with the products of ``copies`` times ``lanes`` numbers from ``start`` on."""
+        f, k, found = self.f, self.k, list[Value]()
+        for c in range(copies):
+            at = start + c * lanes if c else start
+            xs = [self.number(k.few, f.at(p, at, k.few.itemsize), lanes, mask) for p in few]
+            for column in columns:
+                y = self.number(k.many, f.at(column, at, k.many.itemsize), lanes, mask)
+                found += [self.plus(totals[len(found) + r], x, y) for r, x in enumerate(xs)]
+        return found
 
     def added(self, many: Value, width: Value) -> None:
         f, k = self.f, self.k
@@ -298,7 +318,7 @@ class _Code:
         places = [self.sum(r, at) for r in range(self.k.rows)]
         totals = [self.f.load(convert.memory_type(self.k.sums, lanes), p, self.size) for p in places]
         for u, line in enumerate(lines):
-            y = self.number(self.f.at(line, at, self.k.many.itemsize), lanes, mask)
+            y = self.number(self.k.many, self.f.at(line, at, self.k.many.itemsize), lanes, mask)
             totals = [self.plus(t, row[u], y) for t, row in zip(totals, xs, strict=True)]
         for t, p in zip(totals, places, strict=True):
             self.f.store(t, p, self.size)
@@ -365,7 +385,7 @@ class _Code:
             with f.loop(0, lines, carry=totals) as line:
                 row = f.at(f.at(first, line.index * steps[0]), at, k.many.itemsize)
                 numbers = f.at(xs, line.index * steps[1])
-                ys = [self.number(f.at(row, v * lanes * k.many.itemsize), lanes, mask) for v in range(vectors)]
+                ys = [self.number(k.many, f.at(row, v * lanes * k.many.itemsize), lanes, mask) for v in range(vectors)]
                 found: list[Value] = []
                 for r in range(count):
                     x = f.load(number, f.at(numbers, (start + r) * self.size), self.size)
@@ -375,14 +395,6 @@ class _Code:
             for y, p in zip(line.results, places, strict=True):
                 f.store(y, p, self.size)
 
-    def number(self, place: Value, lanes: int, mask: Value | None) -> Value:
-        """Some of the matrix as sums have it."""
-        f, k = self.f, self.k
-        if mask is None:
-            return self.loaded(k.many, place, lanes)
-        raw = f.load_masked(convert.memory_type(k.many, lanes), place, mask)
-        return convert.convert(f, self.isa, convert.from_memory(f, self.isa, k.many, raw), k.many, k.sums)
-
 
 def total(f: Function, x: Value) -> Value:
     """The sum of a vector's lanes, halves first; a scalar is itself."""
@@ -390,6 +402,30 @@ def total(f: Function, x: Value) -> Value:
         low, high = f.shuffle(x, None, range(lanes // 2)), f.shuffle(x, None, range(lanes // 2, lanes))
         x = low + high
     return f.extract(x, 0) if lanes_of(x.type) else x
+
+
+def _totals(f: Function, xs: Sequence[Value]) -> list[Value]:
+    """`total` of each: vectors are added together, as long as two have room in one."""
+    lanes, found = lanes_of(xs[0].type), list(xs)
+    if len(xs) == 1 or lanes < len(xs):
+        return [total(f, x) for x in xs]
+    # Each vector is a row of blocks, of which each has the parts of one sum.
+    width = lanes
+    while width > 1:
+        half = width // 2
+        first = [i for i in range(2 * lanes) if i % width < half]
+        second = [i + half for i in first]
+        if len(found) > 1:
+            found += [found[-1]] * (len(found) % 2)
+            pairs = list(zip(found[::2], found[1::2], strict=True))
+            found = [f.shuffle(x, y, first) + f.shuffle(x, y, second) for x, y in pairs]
+            width = half
+        else:
+            (x,) = found
+            for n in (width >> i for i in range(1, width.bit_length())):
+                x = x + f.shuffle(x, None, [(i + n) % lanes for i in range(lanes)])
+            return [f.extract(x, i * width) for i in range(len(xs))]
+    return [f.extract(found[0], i) for i in range(len(xs))]
 
 
 def block_for(along: str, columns: int, depth: int, part: bool) -> int:
