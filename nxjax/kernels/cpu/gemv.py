@@ -2,7 +2,7 @@
 
 ``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
 Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, up to four at
-once; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache, which are put
+once, or eight short ones; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache, which are put
 by after many of them. For more than a few vectors, strips of sums stay in registers for some rows of the matrix. Knows
 no op.
 """
@@ -31,6 +31,8 @@ PAGE: Final = 4096  # bytes
 LINES: Final = 16  # rows of the matrix whose products with a strip of columns are made one after the other
 MANY: Final = 512  # rows that are added before their sums are put by, likewise
 DEEP: Final = 8192  # products in a row of a dot product, before their sums are added up: longer sums lose digits
+
+SHORT: Final = 256  # products in a row of a dot product, of which so few are begun and ended all the time
 
 
 @final
@@ -71,7 +73,9 @@ class Gemv(Kernel):
     @property
     def group(self) -> int:
         """Columns whose dot products are made together."""
-        return min(4, self.columns) if self.along == "depth" else 0
+        if self.along == "columns":
+            return 0
+        return min(8 if self.rows == 1 and self.depth <= SHORT else 4, self.columns)
 
     @property
     def strips(self) -> bool:
