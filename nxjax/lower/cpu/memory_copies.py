@@ -35,6 +35,16 @@ def without_copies(steps: list[TapeStep]) -> None:
     _drop_empty(steps)
 
 
+def staying(steps: Sequence[TapeStep]) -> list[CopyStep]:
+    """The copies in ``steps``, a body of a loop, whose values cannot be made where they take them."""
+    uses = Uses(steps)
+    return [
+        step
+        for path, step in uses.steps
+        if isinstance(step, CopyStep) and not _may_go_forward(uses, path, step, step.source_ref, step.target)
+    ]
+
+
 def _is_whole(ref: Ref) -> bool:
     return not ref.offset and not ref.moves
 
@@ -55,6 +65,13 @@ def _between(uses: Sequence[BufferUse], within: Path, first: int, last: int) -> 
 
 def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref, target: Ref) -> bool:
     """Make what is at ``source`` at ``target``, to which ``step`` takes it."""
+    if not _may_go_forward(uses, path, step, source, target):
+        return False
+    uses.move(source.buffer, target)
+    return True
+
+
+def _may_go_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref, target: Ref) -> bool:
     s, t = source.buffer, target.buffer
     if s.kind != "temp" or s is t or not _is_whole(source):
         return False
@@ -86,10 +103,7 @@ def _goes_forward(uses: Uses, path: Path, step: CopyStep | CallStep, source: Ref
     # The step itself may read the target for another operand.
     if isinstance(step, CallStep) and sum(r.buffer is t for r in step.ins):
         return False
-    if isinstance(step, CallStep) and sum(r.buffer is s for r in step.ins) > 1:
-        return False
-    uses.move(s, target)
-    return True
+    return not (isinstance(step, CallStep) and sum(r.buffer is s for r in step.ins) > 1)
 
 
 def _may_overwrite(reader: BufferUse, mine: Sequence[BufferUse], s: Buffer, target: Ref) -> bool:

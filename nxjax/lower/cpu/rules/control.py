@@ -1,17 +1,18 @@
 """Loops and choices as steps: `scan` (`RepeatStep`), `while` (`WhileStep`), `cond` (`BranchStep`).
 
-A carry has one place, which each turn overwrites when everything it gives has been computed; slices of xs and rows of
-ys are places that move from turn to turn, so that nothing is sliced or stacked; products that can be one for all turns
-leave the loop first (`lower.passes.turns`). All of it is written as plain copies;
-the memory plan takes out those that need not be (see `lower.cpu.memory_copies`). Held programs have no consts
-(`lower.passes.loops.lifted`).
+A carry has one place, which each turn overwrites when everything it gives has been computed; or two, which turns take
+alternately, if it is large and cannot be updated in place. Slices of xs and rows of ys are places that move from turn
+to turn, so that nothing is sliced or stacked; products that can be one for all turns leave the loop first
+(`lower.passes.turns`). All of it is written as plain copies; the memory plan takes out those that need not be (see
+`lower.cpu.memory_copies`). Held programs have no consts (`lower.passes.loops.lifted`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -20,11 +21,16 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
 from nxjax.lower.cpu.lazy import Lazy
 from nxjax.lower.cpu.lower import inline
-from nxjax.lower.cpu.tape import BranchStep, Buffer, CopyStep, Counter, Ref, RepeatStep, TapeStep, WhileStep
+from nxjax.lower.cpu.memory_copies import staying
+from nxjax.lower.cpu.tape import BranchStep, Buffer, CallStep, CopyStep, Counter, Ref, RepeatStep, TapeStep, WhileStep
 from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.loop import LoopParams
+
+# Bytes of a carry, and turns of a loop, from which on copies are worth a second place.
+LARGE: Final = 4096
+TURNS: Final = 4
 
 
 @contextmanager
@@ -86,6 +92,35 @@ def _carry_on(b: Builder, values: Sequence[View], places: Sequence[View]) -> Non
         _write(b, view, place)
 
 
+@final
+@dataclass(frozen=True)
+class _Scan:
+    """Turns of a scan as steps."""
+
+    b: Builder
+    loop: LoopParams
+    consts: Sequence[Any]
+    sequences: Sequence[View]
+    stacked: Sequence[View]
+
+    def turn(self, before: Sequence[View], after: Sequence[View], first: int, counter: Counter, every: int) -> None:
+        """Turn ``first + every * turn of counter``, from the carries ``before`` to the places ``after``."""
+        b = self.b
+        rows = [self._row(s, first, counter, every) for s in self.sequences]
+        carried, ys = self.loop.results(_results(b, self.loop.body, [*self.consts, *before, *rows]))
+        for y, column in zip(ys, self.stacked, strict=True):
+            _write(b, y, self._row(column, first, counter, every))
+        _carry_on(b, carried, after)
+
+    def _row(self, x: View, first: int, counter: Counter, every: int) -> View:
+        """The slice of ``x`` of each turn."""
+        indices, stride = self.loop.step_indices(), x.strides[0]
+        step = -stride * every if self.loop.reverse else stride * every
+        moves = ((counter, step),) if step else ()
+        ref = Ref(x.ref.buffer, x.ref.offset + stride * indices[first], (*x.ref.moves, *moves))
+        return View(ref, x.shape[1:], x.strides[1:], x.dtype)
+
+
 @rule("scan")
 def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     """``length`` turns of the body."""
@@ -97,27 +132,40 @@ def scan(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     x = loop.split(xs)
     consts = [_given(b, c) for c in x.consts]
     sequences = [b.view(s) for s in x.xs]
-    carries = _carried(b, x.carry, loop.inside(loop.body.in_types).carry)
+    types = loop.inside(loop.body.in_types).carry
+    carries = _carried(b, x.carry, types)
     stacked = [b.new(v.type) for v in loop.results(e.outputs)[1]]
-    if not loop.length:
+    length = loop.length or 0
+    if not length:
         return [*carries, *stacked]
-    counter = Counter(loop.length)
+    made = _Scan(b, loop, consts, sequences, stacked)
+    counter = Counter(length)
     with _body(b) as steps:
-        rows = [_row(s, counter, loop.reverse) for s in sequences]
-        after, ys = loop.results(_results(b, loop.body, [*consts, *carries, *rows]))
-        for y, column in zip(ys, stacked, strict=True):
-            _write(b, y, _row(column, counter, loop.reverse))
-        _carry_on(b, after, carries)
-    b.steps.append(RepeatStep(counter, steps, equation=e))
+        made.turn(carries, carries, 0, counter, 1)
+    moved = _moved(steps, carries) if length >= TURNS else set[Buffer]()
+    if not moved:
+        b.steps.append(RepeatStep(counter, steps, equation=e))
+        return [*carries, *stacked]
+    # Each second turn reads what the one before has made, where it lies.
+    others = [b.new(t) if x.ref.buffer in moved else x for t, x in zip(types, carries, strict=True)]
+    pairs = Counter(length // 2)
+    with _body(b) as steps:
+        made.turn(carries, others, 0, pairs, 2)
+        made.turn(others, carries, 1, pairs, 2)
+    b.steps.append(RepeatStep(pairs, steps, equation=e))
+    if length % 2:
+        with _body(b) as steps:
+            made.turn(carries, carries, length - 1, pairs, 0)
+        b.steps += steps
     return [*carries, *stacked]
 
 
-def _row(x: View, counter: Counter, reverse: bool) -> View:
-    """The slice of ``x`` of each turn."""
-    stride = x.strides[0]
-    start = stride * (counter.count - 1) if reverse else 0
-    ref = Ref(x.ref.buffer, x.ref.offset + start, (*x.ref.moves, (counter, -stride if reverse else stride)))
-    return View(ref, x.shape[1:], x.strides[1:], x.dtype)
+def _moved(steps: Sequence[TapeStep], carries: Sequence[View]) -> set[Buffer]:
+    """The large carries whose next value these steps, a turn, can only make somewhere else."""
+    if not all(isinstance(step, (CallStep, CopyStep)) for step in steps):
+        return set()
+    mine = {x.ref.buffer for x in carries}
+    return {s.target.buffer for s in staying(steps) if s.nbytes >= LARGE and s.target.buffer in mine}
 
 
 @rule("while")

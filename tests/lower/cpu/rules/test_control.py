@@ -7,7 +7,7 @@ import nxjax as nx
 from nxjax.errors import ExecutionError
 from nxjax.experimental import io_callback
 from nxjax.lower.cpu.lower import lower
-from nxjax.lower.cpu.tape import BranchStep, CallStep, HostStep, RepeatStep, WhileStep, walk
+from nxjax.lower.cpu.tape import BranchStep, CallStep, CopyStep, HostStep, RepeatStep, WhileStep, walk
 
 X = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -43,6 +43,49 @@ def test_what_two_results_of_a_body_are_made_of_is_made_once():
     assert products(lambda c: nx.lax.scan(body, c, length=3), c) == 1
     assert products(lambda c: nx.lax.while_loop(lambda s: s[1].sum() < 9, lambda s: body(s[0]), (c, c)), c) == 1
     assert products(lambda p, c: nx.lax.cond(p, body, lambda c: (c, c), c), True, c) == 1
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("length", [4, 5, 8, 9, 31])
+def test_turns_take_two_places_alternately_where_a_large_carry_cannot_be_updated_in_place(length, reverse):
+    """Beside a carry that can, two that change places, and a small one; with slices and rows."""
+    jnp = nx.numpy
+
+    def step(state, x):
+        field, total, (a, b), small = state
+        field = 0.5 * (jnp.roll(field, 1, 0) + jnp.roll(field, -3, 0)) + x.sum()
+        return (field, total + x[0] * field, (b, a + field), small[::-1] + x), field[::7] * small[0]
+
+    def plain(state, xs):
+        rows = [None] * length
+        for i in range(length)[:: -1 if reverse else 1]:
+            state, rows[i] = step(state, xs[i])
+        return state, jnp.stack(rows)
+
+    rng = np.random.default_rng(0)
+    a, b, c, d = rng.normal(size=(4, 1200)).astype(np.float32)
+    xs = rng.normal(size=(length, 3)).astype(np.float32)
+    args = ((a, b, (c, d), a[:3]), xs)
+    f = lambda state, xs: nx.lax.scan(step, state, xs, reverse=reverse)
+    hoisted, _ = nx.make_jaxpr(f)(*args).hoist_consts()
+    (loop,) = [s for s in lower(hoisted).steps if isinstance(s, RepeatStep)]
+    assert loop.counter.count == length // 2
+    with nx.config.using(executor="cpu"):
+        for y, z in zip(nx.tree.leaves(nx.jit(f)(*args)), nx.tree.leaves(plain(*args)), strict=True):
+            np.testing.assert_allclose(y, z, rtol=1e-4, atol=1e-4)
+
+
+def test_a_large_carry_that_only_a_stencil_updates_is_not_copied():
+    roll = lambda x: 0.5 * (nx.numpy.roll(x, 1) + x)
+    copied = lambda f, x: [s for s in walk(lower(nx.make_jaxpr(f)(x)).steps) if isinstance(s, CopyStep)]
+    loop = lambda count: lambda x: nx.lax.fori_loop(0, count, lambda _, x: roll(x), x)
+    assert len(copied(loop(10), np.ones(5000, np.float32))) <= 1  # into the result
+    x = np.random.default_rng(0).normal(size=5000).astype(np.float32)
+    for count in (10, 11):
+        y = x
+        for _ in range(count):
+            y = np.float32(0.5) * (np.roll(y, 1) + y)
+        np.testing.assert_allclose(nx.jit(loop(count))(x), y, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("index", [-7, 0, 1, 2, 9])
