@@ -488,10 +488,14 @@ class Function:
         loop.results = carried
 
     @contextmanager
-    def if_(self, condition: Value) -> Generator[None]:
-        """What is written inside runs where ``condition`` (an ``i1``) holds."""
+    def if_(self, condition: Value, rarely: bool = False) -> Generator[None]:
+        """What is written inside runs where ``condition`` (an ``i1``) holds.
+
+        ``rarely``: it hardly ever does, so code there saves registers that others want to keep.
+        """
         number_ = self.fresh("b")[1:]
-        self.line(f"br i1 {condition.name}, label %{number_}.then, label %{number_}.end")
+        weights = ', !prof !{!"branch_weights", i32 1, i32 2000}' if rarely else ""
+        self.line(f"br i1 {condition.name}, label %{number_}.then, label %{number_}.end{weights}")
         self._closed = True
         self._lines.append(f"{number_}.then:")
         self._block, self._closed = f"{number_}.then", False

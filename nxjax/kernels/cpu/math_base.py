@@ -162,7 +162,7 @@ def where_rare(f: Function, rare: Value, common: Value, instead: Callable[[], Va
     else:
         some = rare
     before = f.block
-    with f.if_(some):
+    with f.if_(some, rarely=True):
         other = f.select(rare, instead(), common)
         inside = f.block
     return f.phi(common.type, [(common, before), (other, inside)])
