@@ -30,6 +30,8 @@ from nxjax.kernels.cpu.ops import formula
 # pi/2 in parts of 33 bits, the last in full: an exponent of up to 20 bits times one of the first two is exact.
 _HALF_PI: Final = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487959506e-21)
 _MOST: Final = 2.0**20
+_MAGIC: Final = 1.5 * 2.0**52  # what is added to it is rounded to an integer, found in its low bits
+_PI_TAIL: Final = 1.2246467991473532e-16  # pi without its first 53 bits
 # sin(x) = x + x^3 S(x^2), cos(x) = 1 - x^2/2 + x^4 C(x^2) for |x| <= pi/4. In float of 2^-32.5 and 2^-37.2,
 _SIN_SINGLE: Final = (-0.166666672, 0.00833338033, -0.000198534981, 2.83724717e-06)
 _COS_SINGLE: Final = (0.0416666679, -0.00138889824, 2.48229699e-05, -2.89744833e-07)
@@ -56,35 +58,55 @@ def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value, Value]:
     return to_integer_word(f, n), y, (r - y) + low
 
 
+def _reduced_single(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
+    """The same of a float that became a double: the multiple (a word of 64 bits) and the rest in one part.
+
+    pi/2 as a double and what it lacks are enough. A float up to 2^30 is never nearer than 2^-30 to a multiple of pi/2,
+    and the second product is below 2^-23, so the rest keeps 2^-46 of itself.
+    """
+    magic = f.constant(x.type, _MAGIC)
+    shifted = f.fma(x, 2 / math.pi, magic)
+    n = shifted - magic
+    return words(shifted), f.fma(n, -_PI_TAIL / 2, f.fma(n, -math.pi / 2, x))
+
+
 def _sine(f: Function, r: Value, low: Value, square: Value) -> Value:
     """sin(r + low) = r + (r^3 S + low cos r)"""
     s = polynomial(f, _SIN_SINGLE if is_single(r) else _SIN, square)
     return r + f.fma(r * square, s, low * f.fma(square, -0.5, 1.0))
 
 
-def _cosine(f: Function, r: Value, low: Value, square: Value) -> Value:
+def _cosine(f: Function, isa: Isa, r: Value, low: Value, square: Value) -> Value:
     """1 - r^2/2 with what its rounding loses, and the rest."""
-    rest = square * square * polynomial(f, _COS_SINGLE if is_single(r) else _COS, square)
+    c = polynomial(f, _COS_SINGLE if is_single(r) else _COS, square)
     half = square * 0.5
     first = 1.0 - half
-    return first + ((1.0 - first) - half + (rest - r * low))
+    lost = (1.0 - first) - half
+    if isa.reproducible:
+        return first + (lost + (square * square * c - r * low))
+    # What does not wait for the polynomial is added up before.
+    return first + f.fma(square * square, c, lost - r * low)
 
 
 def _sine_or_cosine(f: Function, isa: Isa, x: Value, quarter: int) -> Value:
     """sin(x + quarter pi/2)"""
     most = 2.0**30 if is_single(x) and isa.fma else _MOST
     rare = ~fabs(f, x).le(most)
-    safe = f.select(rare, 0.0, x)
     if is_single(x):
-        n, wide, wide_low = _reduced(f, isa, safe.convert(with_element(x.type, "double")))
-        n, wide = n.convert(with_element(x.type, "i32")), wide + wide_low
+        wide = x.convert(with_element(x.type, "double"))
+        if isa.fma and not isa.reproducible:
+            n, wide = _reduced_single(f, isa, wide)
+        else:
+            n, wide, wide_low = _reduced(f, isa, wide)
+            wide = wide + wide_low
+        n = n.convert(with_element(x.type, "i32"))
         r = wide.convert(x.type)
         low = (wide - r.convert(wide.type)).convert(x.type)
     else:
-        n, r, low = _reduced(f, isa, safe)
+        n, r, low = _reduced(f, isa, x)
     square = r * r
     n = n + quarter
-    y = f.select((n & 1).eq(0), _sine(f, r, low, square), _cosine(f, r, low, square))
+    y = f.select((n & 1).eq(0), _sine(f, r, low, square), _cosine(f, isa, r, low, square))
     sign = (n & 2) << (30 if is_single(x) else 62)
     y = (words(y) ^ sign).bitcast(x.type)
     # x itself for small ones, so that -0 stays.
@@ -100,7 +122,7 @@ def _rare(f: Function, isa: Isa, name: str, x: Value) -> Value:
     def one(x: Value) -> Value:
         n, r, low = quarters(f, x)
         square = r * r
-        s, c = _sine(f, r, low, square), _cosine(f, r, low, square)
+        s, c = _sine(f, r, low, square), _cosine(f, isa, r, low, square)
         odd = (n & 1).ne(0)
         if name == "tan":
             return f.select(odd, -c, s) / f.select(odd, s, c)
@@ -127,7 +149,7 @@ def tan(f: Function, isa: Isa, x: Value) -> Value:
     rare = ~fabs(f, x).le(_MOST)
     n, r, low = _reduced(f, isa, f.select(rare, 0.0, x))
     square = r * r
-    s, c = _sine(f, r, low, square), _cosine(f, r, low, square)
+    s, c = _sine(f, r, low, square), _cosine(f, isa, r, low, square)
     odd = (n & 1).ne(0)
     y = f.select(odd, -c, s) / f.select(odd, s, c)
     y = f.select(x.eq(0.0), x, y)
@@ -154,7 +176,6 @@ _ATAN: Final = (
     0.07692298611868313, -0.06666500150896089, 0.05880237668574441, -0.05244309396631603, 0.046441670151200744,
     -0.03839160447728014, 0.025197603129841362, -0.008993498984781311,
 )  # fmt: skip
-_PI_TAIL: Final = 1.2246467991473532e-16
 
 
 def _asin_parts(f: Function, isa: Isa, x: Value) -> tuple[Value, Value, Value, Value]:
