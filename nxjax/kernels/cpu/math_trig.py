@@ -61,8 +61,8 @@ def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value, Value]:
 def _reduced_single(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
     """The same of a float that became a double: the multiple (a word of 64 bits) and the rest in one part.
 
-    pi/2 as a double and what it lacks are enough. A float up to 2^30 is never nearer than 2^-30 to a multiple of pi/2,
-    and the second product is below 2^-23, so the rest keeps 2^-46 of itself.
+    pi/2 as a double and what it lacks are enough. A float up to 2^30 is never nearer than 2^-28 to a multiple of pi/2,
+    and the second product is below 2^-24, so the rest is wrong by 2^-48 of itself.
     """
     magic = f.constant(x.type, _MAGIC)
     shifted = f.fma(x, 2 / math.pi, magic)
