@@ -175,7 +175,8 @@ class _Nest:
         best = max(reversed(dims), key=lambda d: score[d])
         if best in self.reduced and self.size[best] <= self._short() and self.kept:
             # Of the long ones that in which most elements are neighbours.
-            long = [d for d in self.kept if self.size[d] >= 8 * self.size[best]]
+            dear = self.size[best] <= SHORT and self._sums()[1] >= DEAR_SUMS
+            long = [d for d in self.kept if self.size[d] >= (SHORT if dear else 8 * self.size[best])]
             best = max(long, key=lambda d: (score[d], self.size[d]), default=best)
         self.rows = best in self.reduced
         group = self.reduced if self.rows else self.kept

@@ -52,6 +52,12 @@ def test_rows_whose_sums_are_dear_are_summed_across():
     np.testing.assert_allclose(found, np.log(np.exp(x).sum(-1)), rtol=1e-5)
 
 
+def test_dear_functions_of_the_shortest_sums_are_made_in_vectors_of_few_columns():
+    assert not kernels(lambda x: jnp.power((x * x).sum(-1), 1.5), (10, 3))[0].rows
+    assert kernels(lambda x: (x * x).sum(-1), (10, 3))[0].rows
+    assert kernels(lambda x: jnp.power((x * x).sum(-1), 1.5), (4, 3))[0].rows
+
+
 def test_vectors_go_on_behind_short_rows():
     move, nest = kernels(lambda x, y: x * y[:, None], (1000, 3), (1000,))
     assert isinstance(move, Move)
