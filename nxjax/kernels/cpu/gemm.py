@@ -109,15 +109,19 @@ def least(f: Function, x: Value, y: Value) -> Value:
     return f.select(x.lt(y), x, y)
 
 
-def to_panel(f: Function, isa: Isa, tile: GemmTile, at: Value, dtype: DType, lanes: int, left: bool) -> Value:
-    """``lanes`` elements of an operand that lie at ``at``, as panels hold them.
+def to_panel(
+    f: Function, isa: Isa, tile: GemmTile, at: Value, dtype: DType, lanes: int, left: bool, mask: Value | None = None
+) -> Value:
+    """``lanes`` elements of an operand that lie at ``at``, as panels hold them; zeros where they are not in ``mask``.
 
     For ``quads`` the left one is moved up by 128, which flips the top bit of a byte.
     """
     inside = packed_dtype(tile, left)
+    type = convert.memory_type(dtype, lanes)
+    raw = f.load(type, at) if mask is None else f.load_masked(type, at, mask)
     if tile.mode != "quads" and dtype == inside:
-        return f.load(convert.memory_type(dtype, lanes), at)
-    x = convert.load(f, isa, dtype, at, lanes)
+        return raw
+    x = convert.from_memory(f, isa, dtype, raw)
     if tile.mode == "quads":
         return x ^ -128 if left else x
     return convert.convert(f, isa, x, dtype, inside)

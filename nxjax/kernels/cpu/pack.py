@@ -3,8 +3,10 @@
     [batch][block of depth][panel of columns][unit of depth][column of the panel][element of the unit]
 
 For tiles of ``quads`` the numbers with which sums start follow the last unit, one for each column. A panel that is not
-full ends with columns that are never looked at; a unit that is not full ends with zeros, and so does the last block of
-what the matrix unit takes 16 units at once of. Elements are converted to what the tile multiplies. Knows no product.
+full ends with columns that are never looked at; those of floats are zeros or columns of the matrix, since products of
+what may lie in memory, if it is below the normal range, take many times as long. A unit that is not full ends with
+zeros, and so does the last block of what the matrix unit takes 16 units at once of. Elements are converted to what the
+tile multiplies. Knows no product.
 """
 
 from __future__ import annotations
@@ -198,6 +200,7 @@ class _Panel:
         self.source, self.target, self.elements, self.width = source, target, elements, width
         self.line = kernel.tile.columns * kernel.tile.unit
         self.lanes = kernel.tile.lanes
+        self.vectors = range(0, kernel.tile.columns, self.lanes)  # first columns
 
     def write(self) -> None:
         f, t = self.f, self.tile
@@ -208,9 +211,13 @@ class _Panel:
             full = self.width.eq(t.columns)
             if self.k.layout == "rows":
                 with f.if_(full):
-                    self.interleaved(whole)
+                    self.interleaved(whole, None)
                 with f.if_(~full):
-                    self.one_by_one(f.value(0, "i64"), whole, f.value(0, "i64"), self.width)
+                    if self.isa.bits == 512 and t.group == 1:
+                        left = [f.intrinsic("smax", "i64", self.width - v, f.value(0, "i64")) for v in self.vectors]
+                        self.interleaved(whole, [f.lanes_below(n, self.lanes) for n in left])
+                    else:
+                        self.one_by_one(f.value(0, "i64"), whole, f.value(0, "i64"), self.width)
             else:
                 # Columns beyond the last one are copies of it.
                 side = 16 // t.unit * t.group
@@ -233,8 +240,8 @@ class _Panel:
                 loop.next(step(f, self.isa, t, loop.carried[0], x, y))
             f.store(-loop.results[0], f.at(base, count, self.line), t.unit)
 
-    def loaded(self, at: Value, lanes: int) -> Value:
-        return to_panel(self.f, self.isa, self.tile, at, self.k.dtype, lanes, False)
+    def loaded(self, at: Value, lanes: int, mask: Value | None = None) -> Value:
+        return to_panel(self.f, self.isa, self.tile, at, self.k.dtype, lanes, False, mask)
 
     def one_by_one(self, k0: Value, k1: Value, j0: Value, j1: Value) -> None:
         """Elements from depth ``k0`` to ``k1`` and columns ``j0`` to ``j1``."""
@@ -245,6 +252,9 @@ class _Panel:
             line = f.at(self.target, k if t.group == 1 else k.sdiv(t.group), self.line)
             line = line if t.group == 1 else f.at(line, k.srem(t.group), size)
             source = f.at(self.source, k * self.depth_step)
+            if t.mode == "fma":
+                for v in self.vectors:
+                    f.store(f.constant(vector(t.scalar, self.lanes), 0), f.at(line, v * t.unit), t.unit)
             with f.loop(j0, j1) as column:
                 x = self.loaded(f.at(source, column.index * self.column_step), 0)
                 f.store(x, f.at(line, column.index, t.unit), size)
@@ -258,14 +268,15 @@ class _Panel:
             with f.loop(0, t.columns) as column:
                 f.store(f.constant(f"i{8 * size}", 0), f.at(line, column.index, t.unit), size)
 
-    def interleaved(self, whole: Value) -> None:
-        """Columns side by side: rows of a unit, element by element beside each other."""
+    def interleaved(self, whole: Value, masks: list[Value] | None) -> None:
+        """Columns side by side, but for ``masks``, where zeros are: rows of a unit, element by element in turns."""
         f, t = self.f, self.tile
         with f.loop(0, whole, t.group) as depth:
             target = f.at(self.target, depth.index if t.group == 1 else depth.index.sdiv(t.group), self.line)
             rows = [f.at(self.source, (depth.index + g) * self.depth_step) for g in range(t.group)]
-            for v in range(0, t.columns, self.lanes):
-                parts = [self.loaded(f.at(r, v * self.k.dtype.itemsize), self.lanes) for r in rows]
+            for i, v in enumerate(self.vectors):
+                at = [f.at(r, v * self.k.dtype.itemsize) for r in rows]
+                parts = [self.loaded(p, self.lanes, masks and masks[i]) for p in at]
                 f.store(zipped(f, parts), f.at(target, v * t.unit), t.unit // t.group)
 
     def transposed(self, whole: Value) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.tape import Buffer, Ref
@@ -48,3 +50,9 @@ def copy(b: Builder, source: View, target: View) -> None:
     """Elements from one place to another of equal shape."""
     if math.prod(source.shape):
         b.call(Move(source.shape, source.strides, target.strides, source.dtype.itemsize), [source], [target])
+
+
+def fill(b: Builder, target: View, number: float = 0) -> None:
+    """One number everywhere."""
+    if math.prod(target.shape):
+        copy(b, shifted(b.const(np.full(1, number, target.dtype)), 0, target.shape, (0,) * len(target.shape)), target)

@@ -51,6 +51,25 @@ def test_panels(name, layout, mode, scalar, dtype):
 
 
 @pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("layout", ["rows", "columns", "strided"])
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64"])
+def test_columns_that_no_matrix_has_are_not_left_as_they_were(name, layout, dtype):
+    """What lies there may be below the normal range, and products of that take a hundred times as long."""
+    scalar = "double" if dtype == "float64" else "float"
+    tile = GemmTile("fma", scalar, 4, 2, isa.named(name).lanes(8 if scalar == "double" else 4))
+    for columns in (1, tile.columns - 1, tile.columns + 3):
+        x = np.arange(37 * columns, dtype=dtype).reshape(37, columns)
+        if layout == "columns":
+            x = np.ascontiguousarray(x.T).T
+        elif layout == "strided":
+            x = np.repeat(np.repeat(x, 2, 0), 2, 1)[::2, ::2]
+        k = packed(tile, x, 20)
+        (found,) = run(k, x, name=name, strided=True)
+        assert np.isfinite(found).all()
+        assert set(found.ravel()) <= {0, *x.ravel()}
+
+
+@pytest.mark.parametrize("name", ISAS)
 @pytest.mark.parametrize(("mode", "scalar", "dtype"), [("tile_bf16", "float", "bfloat16"), ("tile_ss", "i32", "int8")])
 def test_pieces_for_the_matrix_unit(name, mode, scalar, dtype):
     """Several pieces along the depth and of panels; the last block ends before its second piece begins."""

@@ -1,6 +1,7 @@
 import numpy as np
 
-from nxjax.lower.cpu.layout import channels_last, ordered, shifted, transposed
+from nxjax.lower.cpu.builder import Builder
+from nxjax.lower.cpu.layout import channels_last, fill, ordered, shifted, transposed
 
 F32 = np.dtype("float32")
 
@@ -24,3 +25,11 @@ def test_views_of_the_same_memory():
     part = shifted(v, 12, (2, 3), (48, 4))
     assert part.ref.offset == 12
     assert part.ref.buffer is v.ref.buffer
+
+
+def test_one_number_everywhere():
+    b = Builder()
+    fill(b, channels_last((2, 0, 4), F32, 1), 3)
+    assert not b.steps and not b.consts
+    fill(b, channels_last((2, 3, 4), F32, 1), 3)
+    assert b.steps[0].kernel.shape and b.consts[0] == np.float32(3)

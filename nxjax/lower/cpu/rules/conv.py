@@ -17,7 +17,7 @@ from nxjax.kernels.cpu.expression import Expression, ExpressionNode, identity
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.kernels.cpu.pool import TAPS
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.layout import channels_last, copy, ordered, shifted, transposed
+from nxjax.lower.cpu.layout import channels_last, copy, fill, ordered, shifted, transposed
 from nxjax.lower.cpu.lazy import Lazy, LazyLeaf, LazyProduct, LazyReduce, Map, indexed
 from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, setup, simplified
@@ -238,7 +238,11 @@ def run(
 
 
 def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[Setup, View]:
-    """Weights with output channels innermost, in whole blocks; lanes beyond the last channel hold anything."""
+    """Weights with output channels innermost, in whole blocks.
+
+    Lanes beyond the last channel are zero. Integers there may be anything; with what happens to lie there, products of
+    floats would take many times as long where it is below the normal range.
+    """
     size = w.dtype.itemsize
     if kind != "pairs" and s.w_o == size and s.outputs % channels == 0:
         return s, w
@@ -248,12 +252,14 @@ def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[S
     if kind != "pairs":
         out = ordered(source.shape, w.dtype, range(len(source.shape)), pad=channels)
         copy(b, source, out)
+        missing = (*source.shape[:-1], -s.outputs % channels)
+        fill(b, shifted(out, s.outputs * size, missing, out.strides))
     else:
         # [groups, taps, pairs, outputs, 2]: the missing half of an odd last pair is zero.
         half = -(-s.inputs // 2)
         room = ordered((s.groups, *taps, half, -(-s.outputs // channels) * channels * 2), w.dtype, range(len(taps) + 3))
         if s.inputs % 2:
-            copy(b, shifted(b.const(np.zeros(1, w.dtype)), 0, room.shape, (0,) * len(room.shape)), room)
+            fill(b, room)
         pair = room.strides[-2]
         for parity in range(2):
             count = (s.inputs + 1 - parity) // 2
@@ -269,7 +275,7 @@ def weights(b: Builder, s: Setup, w: View, kind: Kind, channels: int) -> tuple[S
 def in_blocks(b: Builder, s: Setup, w: View, dtype: DType, channels: int) -> tuple[Setup, View, int]:
     """Packed weights with the rows of each block of output channels one after the other, and the bytes of a block.
 
-    ``dtype`` is that of one unit of a row, a number or a pair. Lanes beyond the last channel hold anything.
+    ``dtype`` is that of one unit of a row, a number or a pair.
     """
     row, blocks = channels * dtype.itemsize, -(-s.outputs // channels)
     taps = [d.taps for d in s.dims]
@@ -279,7 +285,7 @@ def in_blocks(b: Builder, s: Setup, w: View, dtype: DType, channels: int) -> tup
     out = ordered((s.groups, blocks, *taps, s.inputs, channels), dtype, range(len(taps) + 4))
     units = View(w.ref, w.shape, w.strides, dtype)
     steps = (s.w_group, row, *(d.w for d in s.dims), s.w_c, dtype.itemsize)
-    whole, left = divmod(s.outputs, channels)
+    whole, left = (blocks, 0) if dtype.kind == "f" else divmod(s.outputs, channels)
     for first, count, width in ((0, whole, channels), (whole, 1, left)):
         shape = (s.groups, count, *taps, s.inputs, width)
         begin = shifted(units, s.w_offset + first * row, shape, steps)
@@ -305,7 +311,7 @@ def gathered(b: Builder, s: Setup, x: View, padded: bool = False, keep: bool = F
     first = [max(0, -low) for low in lows]
     count = [max(0, min(d.size, n.size - low) - a) for d, n, low, a in zip(s.dims, dims, lows, first, strict=True)]
     if any(n.size != c for n, c in zip(dims, count, strict=True)):
-        copy(b, shifted(b.const(np.zeros(1, x.dtype)), 0, shape, (0,) * len(shape)), out)
+        fill(b, out)
     begin = s.x_offset + sum(a * d.x for a, d in zip(first, s.dims, strict=True))
     put = sum((a + low) * step for a, low, step in zip(first, lows, out.strides[1:-2], strict=True))
     inner = (s.batch, *count, s.groups, s.inputs)

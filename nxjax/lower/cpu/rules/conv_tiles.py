@@ -12,15 +12,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, final
 
-import numpy as np
-
 from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import isa, knobs
 from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, shares_for
 from nxjax.kernels.cpu.matrix_unit import SIDE
 from nxjax.kernels.cpu.tile_weights import TileWeights
 from nxjax.lower.cpu.builder import Builder, View
-from nxjax.lower.cpu.layout import copy, ordered, shifted
+from nxjax.lower.cpu.layout import copy, fill, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim
 from nxjax.lower.cpu.rules.conv_tail import Tail, at
 from nxjax.trace import dtypes
@@ -138,7 +136,7 @@ def copied(b: Builder, s: Setup, x: View, zero: int, to_bytes: Callable[[Builder
     whole = s.batch * strides[0]
     image = ordered((whole,), dtypes.int8, (0,), slack(step) + (low.step - 1) * strides[2])
     if s.padded:
-        copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, (whole,), (0,)), image)
+        fill(b, image, zero)
     _fill(b, s, x, image, strides, to_bytes)
     return Image(image, strides[0], strides[1], line, step, runs, joined)
 

@@ -8,14 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
 from nxjax.kernels.cpu import convert, isa
 from nxjax.kernels.cpu.conv_problem import NONE, ConvAxis, ConvProblem
 from nxjax.kernels.cpu.expression import Expression, identity
 from nxjax.kernels.cpu.pool import Combine, Pool, accumulator
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.layout import copy, ordered, shifted
+from nxjax.lower.cpu.layout import copy, fill, ordered, shifted
 from nxjax.lower.cpu.lazy import LazyLeaf
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim, phases
 from nxjax.lower.cpu.rules.conv_tail import Tail
@@ -152,10 +150,9 @@ def _copied(b: Builder, v: View, order: Sequence[int], line: int | None, padding
     begin = 0
     if line is not None:
         begin, after = padding[0] * y.strides[line], (padding[0] + v.shape[line]) * y.strides[line]
-        filler = b.const(np.full(1, pad, v.dtype))
         for at, count in zip((0, after), padding, strict=True):
             shape = tuple(count if i == line else n for i, n in enumerate(v.shape))
-            copy(b, shifted(filler, 0, shape, (0,) * len(shape)), shifted(y, at, shape, y.strides))
+            fill(b, shifted(y, at, shape, y.strides), pad)
     copy(b, v, shifted(y, begin, v.shape, y.strides))
     return y
 

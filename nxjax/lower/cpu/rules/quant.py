@@ -17,7 +17,7 @@ from nxjax.kernels.cpu.conv_blocks import Kind
 from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.layout import copy, ordered, shifted
+from nxjax.lower.cpu.layout import copy, fill, ordered, shifted
 from nxjax.lower.cpu.lazy import Lazy, LazyLeaf
 from nxjax.lower.cpu.rules import conv_tiles
 from nxjax.lower.cpu.rules.conv import is_single, one, product, roomy
@@ -194,7 +194,7 @@ def _padded_bytes(b: Builder, q: Lazy, p: Mapping[str, Any], zero: int) -> View:
         sizes[d] += sum(pad)
     image = ordered(tuple(sizes), dtypes.int8, (batch, *spatial, feature), conv_tiles.slack(q.shape[feature]))
     if tuple(sizes) != q.shape:
-        copy(b, shifted(b.const(np.full(1, zero, np.int8)), 0, image.shape, (0,) * len(sizes)), image)
+        fill(b, image, zero)
     begin = sum(pad[0] * image.strides[d] for d, pad in zip(spatial, p["padding"], strict=True))
     target = shifted(image, begin, q.shape, image.strides)
     b.write(step(b, steps.in_bytes, [q], q.shape, dtypes.int8, zero=zero), target, ready=True)

@@ -7,7 +7,8 @@ import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.lower.cpu.lower import lower
+from nxjax.kernels.cpu.move import Move
+from nxjax.lower.cpu.lower import lower, lower_parts
 from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.conv import conv_general_dilated
 from nxjax.ops.dimension_numbers import ConvDimensionNumbers
@@ -355,3 +356,23 @@ def test_a_filter_of_one_feature_is_part_of_what_follows(x, w, spec, params, dty
         (y,) = ran(found, x, w)
         with nx.config.using(executor="reference"):
             np.testing.assert_array_equal(y, np.asarray(f(nx.numpy.asarray(x), nx.numpy.asarray(w))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("held", [False, True])
+def test_packed_weights_have_no_lanes_that_are_left_as_they_were(name, held):
+    """What lies there may be below the normal range, and products of that take a hundred times as long."""
+    shape, window = (1, 8, 8, 32), (3, 3, 32, 37)
+    f = nx.make_jaxpr(lambda w, x: nx.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=LAST))
+    with nx.config.using(cpu_isa=name):
+        jaxpr = f(*(nx.ShapeDtypeStruct(s, np.float32) for s in (window, shape)))
+        parts = lower_parts(jaxpr, 1)
+        found = parts.preparation if held else lower(jaxpr)
+    moves = [s for s in found.steps if isinstance(s, CallStep) and isinstance(s.kernel, Move)]
+    written = {}
+    for step in moves:
+        (to,) = step.writes()
+        written[to.buffer] = written.get(to.buffer, 0) + math.prod(step.kernel.shape) * step.kernel.size
+    assert moves
+    for buffer, count in written.items():
+        assert count == buffer.nbytes
