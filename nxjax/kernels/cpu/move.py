@@ -7,7 +7,7 @@ run in both views are joined, an innermost run of 2, 4, 8 or 16 bytes becomes an
     fill       the source stands still in the innermost loop: one element in all lanes
     tiles      the source is contiguous in another loop: squares of T x T elements, transposed in registers
     groups     the innermost loop is short and the one around it goes on: vectors along both, of shuffled vectors
-    lanes      the source steps over up to three elements, or backwards: vectors and a shuffle
+    lanes      the source steps over up to seven elements, or backwards: vectors and shuffles
     elements   anything else, one by one
 
 No code for remainders exists: every block, tile and vector has its full size, and the last one along a loop is moved
@@ -19,7 +19,7 @@ Elements are bits here; this file knows sizes of 1, 2, 4, 8 and 16 bytes and no 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, final
 
 import numpy as np
@@ -379,45 +379,17 @@ class MoveEmitter:
                 x = f.load(type, f.at(a, -(lanes - 1), self.size), 1)
                 y = f.shuffle(x, None, range(lanes)[::-1])
             else:
-                y = self._spaced(a, type, lanes, stride)
+                places = range(0, lanes * stride, stride)
+                starts = _starts(places, lanes)
+                y = _picked(f, [f.load(type, f.at(a, start, self.size), 1) for start in starts], starts, places)
             f.store(y, b, 1)
 
-    def _spaced(self, s: Value, type: str, lanes: int, stride: int) -> Value:
-        """Every ``stride``-th element: the vectors that hold them, and shuffles that pick.
-
-        The last vector is moved back, so that it ends with the last element wanted and nothing behind it is read.
-        """
-        f = self.f
-        starts = [i * lanes for i in range(stride - 1)] + [(lanes - 1) * stride - lanes + 1]
-        y: Value | None = None
-        filled = 0
-        for start in starts:
-            x = f.load(type, f.at(s, start, self.size), 1)
-            upto = min((start + lanes - 1) // stride + 1, lanes)
-            mine = [i * stride - start for i in range(filled, upto)]
-            if y is None:
-                y = f.shuffle(x, None, mine + [-1] * (lanes - len(mine)))
-            else:
-                mask = [*range(filled), *(lanes + i for i in mine)]
-                y = f.shuffle(y, x, mask + [-1] * (lanes - len(mask)))
-            filled = upto
-        assert y is not None
-        return y
-
     def groups(self, s: Value, t: Value, p: MoveAxis, q: MoveAxis) -> None:
-        """``p`` and the short ``q`` inside it, which are one run of the target.
-
-        Of so many elements of ``p`` as a vector has lanes, the vectors that hold them are read: each begins with the
-        first element that no vector before has, and the last one ends with the last element that is wanted.
-        """
+        """``p`` and the short ``q`` inside it, which are one run of the target, as many of ``p`` as there are lanes."""
         f, size = self.f, self.size
         lanes = min(self.bytes // size, 1 << p.size.bit_length() - 1)
         places = [(i * p.source + j * q.source) // size for i in range(lanes) for j in range(q.size)]
-        wanted = sorted(set(places))
-        starts: list[int] = []
-        for place in wanted:
-            if not starts or place >= starts[-1] + lanes:
-                starts.append(min(place, wanted[-1] - lanes + 1))
+        starts = _starts(places, lanes)
         type = vector(self.element, lanes)
         with f.loop(0, -(-p.size // lanes)) as loop:
             a, b = _begin(f, Level(p, -(-p.size // lanes), lanes, p.size - lanes), loop.index, s, t)
@@ -436,6 +408,19 @@ class MoveEmitter:
             xs = [f.load(self.element, f.at(a, i * axis.source), 1) for i in range(group)]
             for i, x in enumerate(xs):
                 f.store(x, f.at(b, i * axis.target), 1)
+
+
+def _starts(places: Iterable[int], lanes: int) -> list[int]:
+    """Where vectors begin that hold the elements at ``places``, and of which none reads anything behind them.
+
+    Each begins with the first element that no vector before has, and the last one ends with the last element.
+    """
+    wanted = sorted(set(places))
+    starts: list[int] = []
+    for place in wanted:
+        if not starts or place >= starts[-1] + lanes:
+            starts.append(min(place, wanted[-1] - lanes + 1))
+    return starts
 
 
 def _picked(f: Function, vectors: Sequence[Value], starts: Sequence[int], places: Sequence[int]) -> Value:

@@ -33,7 +33,9 @@ def test_any_view(name, data):
     size = data.draw(st.sampled_from(sorted(DTYPES)))
     shape = tuple(data.draw(st.lists(st.sampled_from([0, 1, 2, 3, 5, 8, 16, 17, 33]), max_size=4)))
     x = numbers(shape, size).transpose(data.draw(st.permutations(range(len(shape)))))
-    steps = data.draw(st.lists(st.sampled_from([1, 1, 2, 3, 4, -1, -2]), min_size=len(shape), max_size=len(shape)))
+    steps = data.draw(
+        st.lists(st.sampled_from([1, 1, 2, 3, 4, 6, 7, 8, 9, -1, -2]), min_size=len(shape), max_size=len(shape))
+    )
     x = x[(*(slice(None, None, k) for k in steps), ...)]
     if data.draw(st.booleans()):
         x = np.broadcast_to(x, (3, *x.shape))
@@ -68,6 +70,14 @@ def test_groups_are_read_by_vectors(size):
         for x in (numbers((500, 3), size)[:, ::-1], numbers((3, 500), size).T)
     }
     assert names == {"Move._grouped.<locals>.<lambda>"}
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("size", sorted(DTYPES))
+def test_every_step_reads_nothing_behind_its_last_element(name, size):
+    for length in (4, 5, 7, 8, 17, 67):
+        for step in range(2, 10):
+            check(numbers((length * step,), size)[::step], name)
 
 
 @pytest.mark.parametrize("name", ISAS)
