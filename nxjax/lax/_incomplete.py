@@ -11,6 +11,7 @@ from typing import Any, Final
 from nxjax import numpy as jnp
 from nxjax.ops.base import like
 from nxjax.ops.elementary import log
+from nxjax.ops.incomplete_large import near
 from nxjax.ops.special import digamma
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
@@ -92,10 +93,12 @@ def gamma_terms(below: Array, a: Array, x: Array) -> tuple[Array, ...]:
 
 def gamma_sample_slope(a: Array, x: Array) -> Array:
     """How a gamma sample ``x`` moves with its parameter at a fixed quantile: -(dP/da) / density."""
+    large = near(a, x)
+    a, x = (jnp.where(large.large.value, 1, v) for v in (a, x))
     small = x < a + 1
     sa, sx, s, ds, fa, fx, f, df = gamma_terms(small, a, x)
     tiny = float(dtypes.float_info(a.dtype).tiny)
     log_x = log(jnp.maximum(sx, tiny))
     by_series = -(sx / sa) * (s * (log_x - digamma(sa + 1)) + ds)
     by_fraction = fx * (f * (log(fx) - digamma(fa)) + df)
-    return jnp.where(small, by_series, by_fraction)
+    return large.or_else(large.sample_slope(), jnp.where(small, by_series, by_fraction))

@@ -1,7 +1,7 @@
 """Incomplete gamma and beta functions.
 
-Series (DLMF 8.11.4) below x = a + 1 and the continued fraction (8.9.2) by Lentz's method above it; for beta, the
-fraction 8.17.22. Derivatives in the parameter carry the derivative of each term along.
+Series (DLMF 8.11.4) below x = a + 1 and the continued fraction (8.9.2) by Lentz's method above it; near a large a a
+uniform expansion; for beta, the fraction 8.17.22. Derivatives in the parameter carry the derivative of each term along.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from nxjax.ops.base import (
     equal_shapes,
 )
 from nxjax.ops.convert import cast
+from nxjax.ops.incomplete_large import Large, is_large, near
 from nxjax.ops.recurrence import (
     Loop,
     Recurrence,
@@ -159,8 +160,8 @@ class Incomplete(Differentiable, Elementwise):
     def prepared(self, *xs: Any) -> Sequence[Sequence[Any]]:
         """Operands of each recurrence, which converges for them."""
         a, x = xs
-        inside = _inside(a, x)
-        a, x = where(inside, a, 1), where(inside, x, 0.5)
+        slow = _inside(a, x) & ~is_large(a, x)
+        a, x = where(slow, a, 1), where(slow, x, 0.5)
         below = x < a + 1
         return (where(below, a, 1), where(below, x, 0.5)), (where(below, 1, a), where(below, 3, x))
 
@@ -214,7 +215,9 @@ def _beyond(a: Any, x: Any) -> Any:
 def _density(a: Array, x: Array) -> Array:
     """x^(a-1) e^-x / Gamma(a)"""
     power = mul(arithmetic.sub(a, 1), elementary.log(x))
-    return elementary.exp(arithmetic.sub(arithmetic.sub(power, x), special.lgamma(a)))
+    large = near(a, x)
+    other = elementary.exp(arithmetic.sub(arithmetic.sub(power, x), special.lgamma(a)))
+    return large.or_else(large.front * large.density(), other)
 
 
 class _Gamma(Incomplete):
@@ -231,9 +234,12 @@ class _Gamma(Incomplete):
         below = x < a + 1
         if self.upper:
             # 1 - P where P is next to 1 has the digits of the exponent, and none of the exponential's errors.
-            value = where(below, -expm1(factor + log(series)), q)
+            exponent = factor + log(series)
+            value = where(below, -expm1(where(exponent < 0, exponent, 0)), q)
         else:
             value = where(below, exp(factor) * series, 1 - q)
+        large = Large(is_large(a, x), a, x)
+        value = where(is_large(a, x), large.upper() if self.upper else large.lower(), value)
         zero, one = fill(a, 0), fill(a, 1)
         nothing, everything = (one, zero) if self.upper else (zero, one)
         edge = where((a == 0) | (x == math.inf), everything, nothing)
@@ -288,7 +294,9 @@ class IgammaGradA(_Derivative):
         (_, s, _, ds), (_, _, _, f, _, _, _, df) = states
         by_series = exp(sa * log(sx) - sx - lgamma(sa + 1)) * (s * (log(sx) - digamma(sa + 1)) + ds)
         by_fraction = exp(fa * log(fx) - fx - lgamma(fa)) * (f * (log(fx) - digamma(fa)) + df)
-        return self.edge(a, x, where(x < a + 1, by_series, -by_fraction))
+        large = Large(is_large(a, x), a, x)
+        value = where(x < a + 1, by_series, -by_fraction)
+        return self.edge(a, x, where(is_large(a, x), large.front * large.slope(), value))
 
     def tangents(self, y: Array, a: Array, x: Array) -> Sequence[Tangent | None]:
         def by_x(t: Array) -> Array:
@@ -314,7 +322,9 @@ class RandomGammaGrad(_Derivative):
         # The common factor x^a e^-x / Gamma(a) cancels.
         by_series = -(sx / sa) * (s * (log(sx) - digamma(sa + 1)) + ds)
         by_fraction = fx * (f * (log(fx) - digamma(fa)) + df)
-        return self.edge(a, x, where(x < a + 1, by_series, by_fraction))
+        large = Large(is_large(a, x), a, x)
+        value = where(x < a + 1, by_series, by_fraction)
+        return self.edge(a, x, where(is_large(a, x), large.sample_slope(), value))
 
     def tangents(self, y: Array, a: Array, x: Array) -> Sequence[Tangent | None]:
         return (special.no_derivative(self, "a"), special.no_derivative(self, "the sample"))

@@ -60,6 +60,9 @@ class Term:
     def __neg__(self) -> Term:
         return Term(arithmetic.neg(self.value))
 
+    def __invert__(self) -> Term:
+        return Term(bitwise.not_(self.value))
+
     def __abs__(self) -> Term:
         return Term(arithmetic.abs(self.value))
 

@@ -16,6 +16,7 @@ from nxjax.numpy.documented import shown
 from nxjax.ops.base import like
 from nxjax.ops.elementary import exp, log, log1p
 from nxjax.ops.incomplete import igamma, igamma_grad_a, igammac, regularized_incomplete_beta
+from nxjax.ops.incomplete_large import near
 from nxjax.ops.special import digamma, lgamma
 from nxjax.scipy.special.entropies import xlog1py, xlogy
 from nxjax.scipy.special.gammas import betaln
@@ -29,18 +30,23 @@ from nxjax.transforms.control.while_loop import while_loop
 def _lower_slope(a: Array, x: Array) -> Array:
     """The derivative of the regularized lower function in a."""
     inside = (x > 0) & (a > 0) & jnp.isfinite(x) & jnp.isfinite(a)
-    below = jnp.where(inside, x < a + 1, True)
-    sa, sx, s, ds, fa, fx, f, df = gamma_terms(below, jnp.where(inside, a, 1), jnp.where(inside, x, 0.5))
+    large = near(a, x)
+    slow = inside & ~large.large.value
+    below = jnp.where(slow, x < a + 1, True)
+    sa, sx, s, ds, fa, fx, f, df = gamma_terms(below, jnp.where(slow, a, 1), jnp.where(slow, x, 0.5))
     by_series = exp(sa * log(sx) - sx - lgamma(sa + 1)) * (s * (log(sx) - digamma(sa + 1)) + ds)
     by_fraction = exp(fa * log(fx) - fx - lgamma(fa)) * (f * (log(fx) - digamma(fa)) + df)
     bad = (x < 0) | (a < 0) | (x != x) | (a != a) | ((a == 0) & (x == 0))
-    return jnp.where(inside, jnp.where(below, by_series, -by_fraction), jnp.where(bad, np.nan, 0.0))
+    value = large.or_else(large.front * large.slope(), jnp.where(below, by_series, -by_fraction))
+    return jnp.where(inside, value, jnp.where(bad, np.nan, 0.0))
 
 
 def _density(a: Array, x: Array) -> Array:
     end = x == np.inf
     x = jnp.where(end, 1, x)
-    return jnp.where(end, 0, exp(xlogy(a - 1, x) - x - lgamma(a)))
+    large = near(a, x)
+    other = jnp.where(end, 0, exp(xlogy(a - 1, x) - x - lgamma(a)))
+    return large.or_else(large.front * large.density(), other)
 
 
 # The values and first slopes are the ops'; higher ones in the parameter are carried through the recurrences.
