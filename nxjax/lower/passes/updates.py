@@ -26,19 +26,25 @@ def reads_first(program: Program) -> Program:
         for a in e.inputs:
             if isinstance(a, Var):
                 readers.setdefault(a, []).append(e)
+    last = {x: e for e in program.equations if (x := _updated(e)) is not None}  # others leave the array to the last one
     before: dict[Equation, list[Equation]] = {}
     moved: set[Equation] = set()
     for update in program.equations:
         x = _updated(update)
-        if x is None:
+        if x is None or last[x] is not update:
             continue
+        found: list[Equation] = []
         for reader in readers[x]:
-            if at[reader] <= at[update] or reader in moved or _updated(reader) is x:
+            if at[reader] <= at[update] or reader in moved:
                 continue
-            needed = _needed(reader, update, at, makers, moved)
-            if needed and all(_is_small(e, x) for e in needed):
-                before.setdefault(update, []).extend(needed)
-                moved.update(needed)
+            needed = _needed(reader, update, x, at, makers, moved)
+            if not needed:  # the array has to stay for one reader as for several
+                moved.difference_update(found)
+                found.clear()
+                break
+            found += needed
+            moved.update(needed)
+        before[update] = found
     if not moved:
         return program
     equations: list[Equation] = []
@@ -56,19 +62,25 @@ def _updated(e: Equation) -> Var | None:
 
 
 def _needed(
-    reader: Equation, update: Equation, at: dict[Equation, int], makers: dict[Var, Equation], moved: set[Equation]
+    reader: Equation,
+    update: Equation,
+    x: Var,
+    at: dict[Equation, int],
+    makers: dict[Var, Equation],
+    moved: set[Equation],
 ) -> list[Equation]:
     """``reader`` with all between ``update`` and it that it is made of, in order; none if it cannot be put before."""
-    found = {reader}
+    found: set[Equation] = set()
     todo = [reader]
     while todo:
-        for a in todo.pop().inputs:
-            e = makers.get(a) if isinstance(a, Var) else None
-            if e is update or len(found) > _MOST:
-                return []
-            if e is not None and at[e] > at[update] and e not in found and e not in moved:
-                found.add(e)
-                todo.append(e)
+        e = todo.pop()
+        if e in found:
+            continue
+        if e is update or len(found) >= _MOST or not _is_small(e, x):
+            return []
+        found.add(e)
+        made = (makers.get(a) for a in e.inputs if isinstance(a, Var))
+        todo += (m for m in made if m is not None and at[m] >= at[update] and m not in moved)
     return sorted(found, key=lambda e: at[e])
 
 

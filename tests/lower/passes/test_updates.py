@@ -8,6 +8,7 @@ import nxjax.numpy as jnp
 from nxjax import lax
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import CopyStep, RepeatStep, walk
+from nxjax.lower.passes import updates
 from nxjax.lower.passes.updates import reads_first
 
 R = np.arange(1000, dtype=np.float32)
@@ -49,6 +50,26 @@ def test_what_it_is_made_of_goes_with_it():
 def test_what_stays(f):
     program = nx.make_jaxpr(f)(R)
     assert reads_first(program) is program
+
+
+def test_none_moves_if_one_has_to_stay():
+    """The array is kept for one reader as for several."""
+    f = lambda x: (updated(x, jnp.ones(2)), lax.dynamic_slice(x, (3,), (2,)), x + 1)
+    assert names(f, R) == ["dynamic_update_slice", "dynamic_slice"]
+
+
+def test_reads_go_before_the_last_update():
+    f = lambda x: (updated(x, jnp.ones(2)), updated(x, jnp.zeros(2)), lax.dynamic_slice(x, (3,), (2,)))
+    assert names(f, R) == ["dynamic_update_slice", "dynamic_slice", "dynamic_update_slice"]
+
+
+def test_each_reader_is_looked_at_once(monkeypatch):
+    """However many updates come before it: long programs take no square of their length."""
+    seen = []
+    monkeypatch.setattr(updates, "_needed", lambda reader, *more: seen.append(reader) or [])
+    f = lambda x: [(updated(x, jnp.ones(2)), lax.dynamic_slice(x, (i,), (2,))) for i in range(20)]
+    reads_first(nx.make_jaxpr(f)(R))
+    assert len(seen) == 1
 
 
 def test_effects_stay():
