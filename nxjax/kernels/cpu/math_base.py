@@ -154,6 +154,23 @@ def scaled(f: Function, isa: Isa, y: Value, n: Value) -> Value:
     return y * power_of_two(f, half) * power_of_two(f, n - half)
 
 
+def scaled_low(f: Function, y: Value, n: Value) -> Value:
+    """As `scaled`, for a normal ``y > 0`` and results that are below the normal numbers or next to them: by integers.
+
+    The significand, twice for a bit to shift out in any case, is shifted right and rounded to even.
+    """
+    known, n = layout(y), to_integer_word(f, n)
+    bits = words(y)
+    one = f.constant(bits.type, 1)
+    exponent = (bits >> known.mantissa) + n
+    twice = ((bits & ((1 << known.mantissa) - 1)) | (1 << known.mantissa)) << 1
+    above = f.select(exponent.gt(1), exponent - 1, 0)
+    shift = f.select(exponent.lt(1), one - exponent, 0)
+    half = (one << shift) - 1
+    odd = (twice >> (shift + 1)) & 1
+    return (((twice + half + odd) >> (shift + 1)) + (above << known.mantissa)).bitcast(y.type)
+
+
 def where_rare(f: Function, rare: Value, common: Value, instead: Callable[[], Value]) -> Value:
     """``common``, and where ``rare`` holds ``instead()``, which is computed only if it does in some lane."""
     if lanes_of(rare.type):

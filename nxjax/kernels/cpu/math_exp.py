@@ -7,6 +7,7 @@ are minimax fits by Remez' exchange; the error stated at each is that of the pol
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, final
 
 from nxjax.config.dataclass import dataclass
@@ -23,6 +24,7 @@ from nxjax.kernels.cpu.math_base import (
     power_of_two,
     product_error,
     scaled,
+    scaled_low,
     to_integer_word,
     where_rare,
     words,
@@ -43,6 +45,7 @@ class Constants:
         ln2_high, ln2_low: ln 2 in two parts; an exponent times the first is exact.
         q: (e^r - 1 - r) / r^2 on [-ln(2)/2, ln(2)/2].
         least, most: beyond them e^x is 0 or infinite.
+        normal: from it on e^x is a normal number; and the same of 2^x.
     """
 
     ln2_high: float
@@ -50,6 +53,7 @@ class Constants:
     q: tuple[float, ...]
     least: float
     most: float
+    normal: tuple[float, float]
 
 
 SINGLE: Final = Constants(
@@ -59,6 +63,7 @@ SINGLE: Final = Constants(
     (0.5, 0.166665137, 0.041666586, 0.00836949982, 0.00139208976),
     -104.0,
     89.0,
+    (-87.0, -126.0),
 )
 DOUBLE: Final = Constants(
     0.6931471803691238,
@@ -71,6 +76,7 @@ DOUBLE: Final = Constants(
     ),
     -746.0,
     710.0,
+    (-708.0, -1022.0),
 )  # fmt: skip
 
 
@@ -84,13 +90,20 @@ def _clipped(f: Function, x: Value, least: float, most: float) -> Value:
     return f.select(x.lt(least), least, x)
 
 
-def _bounded(f: Function, x: Value, least: float, most: float) -> tuple[Value, Value]:
-    """Where ``x`` is below ``least``, and ``x`` with 0 there and no more than ``most``; NaN stays.
+def _by_parts(
+    f: Function, isa: Isa, x: Value, bounds: tuple[float, float, float], parts: Callable[[Value], tuple[Value, Value]]
+) -> Value:
+    """``y * 2^n`` of ``parts(x)``: 0 below ``bounds[0]``, a normal number from ``bounds[1]`` on, infinite at the last.
 
-    A result that is rounded to 0 takes many processors as long as a hundred others, and masks are full of them.
+    A result below the normal numbers, 0 among them, takes many processors as long as a hundred others. Masks are full
+    of what gives 0, and rows of attention have a few of the others: those are made of integers, where there are any.
     """
-    below = x.lt(least)
-    return below, f.select(below, 0.0, f.select(x.gt(most), most, x))
+    least, normal, most = bounds
+    low = x.lt(normal)
+    common = scaled(f, isa, *parts(f.select(low, 0.0, f.select(x.gt(most), most, x))))
+    some = low & x.ge(least)
+    tiny = lambda: scaled_low(f, *parts(f.select(some, x, normal)))
+    return where_rare(f, some, f.select(low, 0.0, common), tiny)
 
 
 def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
@@ -103,9 +116,12 @@ def _reduced(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
 @formula("exp")
 def exp(f: Function, isa: Isa, x: Value) -> Value:
     c = constants(x)
-    zero, x = _bounded(f, x, c.least, c.most)
-    n, r = _reduced(f, isa, x)
-    return f.select(zero, 0.0, scaled(f, isa, f.fma(r * r, polynomial(f, c.q, r), r) + 1.0, n))
+
+    def parts(x: Value) -> tuple[Value, Value]:
+        n, r = _reduced(f, isa, x)
+        return f.fma(r * r, polynomial(f, c.q, r), r) + 1.0, n
+
+    return _by_parts(f, isa, x, (c.least, c.normal[0], c.most), parts)
 
 
 def exp_times(f: Function, isa: Isa, x: Value, tail: Value, factor: Value) -> Value:
@@ -140,18 +156,22 @@ def corrected_quotient(f: Function, top: tuple[Value, Value], bottom: tuple[Valu
 def exp2(f: Function, isa: Isa, x: Value) -> Value:
     """2^(n + r) = 2^n e^(r ln 2), the product in two parts."""
     c = constants(x)
-    zero, x = _bounded(f, x, *((-151.0, 129.0) if is_single(x) else (-1076.0, 1025.0)))
-    n = nearest(f, isa, x)
-    r = x - n
-    if is_single(x):
-        t = r * 0.6931471824645996
-        tail = f.fma(
-            r, -1.90465429995776804525e-09, product_error(f, isa, r, f.constant(x.type, 0.6931471824645996), t)
-        )
-    else:
-        t = r * LN2
-        tail = f.fma(r, LN2_TAIL, product_error(f, isa, r, f.constant(x.type, LN2), t))
-    return f.select(zero, 0.0, scaled(f, isa, t + f.fma(t * t, polynomial(f, c.q, t), tail) + 1.0, n))
+
+    def parts(x: Value) -> tuple[Value, Value]:
+        n = nearest(f, isa, x)
+        r = x - n
+        if is_single(x):
+            t = r * 0.6931471824645996
+            tail = f.fma(
+                r, -1.90465429995776804525e-09, product_error(f, isa, r, f.constant(x.type, 0.6931471824645996), t)
+            )
+        else:
+            t = r * LN2
+            tail = f.fma(r, LN2_TAIL, product_error(f, isa, r, f.constant(x.type, LN2), t))
+        return t + f.fma(t * t, polynomial(f, c.q, t), tail) + 1.0, n
+
+    least, most = (-151.0, 129.0) if is_single(x) else (-1076.0, 1025.0)
+    return _by_parts(f, isa, x, (least, c.normal[1], most), parts)
 
 
 @formula("expm1")

@@ -100,6 +100,20 @@ def test_error(name, isa_name):
 
 
 @pytest.mark.parametrize("isa_name", ISAS)
+@pytest.mark.parametrize(("name", "scale"), [("exp", 1.0), ("exp2", 1.4426950408889634)])
+def test_powers_below_the_normal_numbers(name, scale, isa_name):
+    """Vectors in which all, some or none of the results are, beside zeros and NaN."""
+    rng = np.random.default_rng(0)
+    for dtype, low in ((F32, 87.0), (F64, 708.0)):
+        near = np.linspace(-1.05 * low - 12, 2 - low, 5000)
+        x = np.concatenate([near, -np.exp(rng.uniform(-2, 9, 5000)), [-np.inf, -1e30, 0, np.nan, -np.inf]])
+        x = (x * scale).astype(dtype)
+        y = compute(name, dtype, x, isa_name=isa_name)
+        assert error(y[:-2], reference(name, x[:-2]), dtype) <= BOUNDS[name][dtype == F64]
+        np.testing.assert_array_equal(y[-5:], np.array([0, 0, 1, np.nan, 0], dtype))
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
 @pytest.mark.parametrize("name", AGAINST)
 def test_special_functions(name, isa_name):
     x = np.concatenate([np.linspace(0.6, 30, 4001), np.linspace(1e-6, 0.6, 500)])
