@@ -9,6 +9,8 @@ what a kernel computes is what it says.
 
 from __future__ import annotations
 
+import re
+import struct
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -142,6 +144,12 @@ class Loop:
         self.nexts = values
 
 
+def constant_of(x: Value) -> float | None:
+    """The float that ``x`` is in every lane, where that is known."""
+    name = x.name.removeprefix(f"splat ({element(x.type)} ").removesuffix(")")
+    return struct.unpack(">d", bytes.fromhex(name[2:]))[0] if re.fullmatch("0x[0-9A-F]{16}", name) else None
+
+
 @final
 class Function:
     """One LLVM function under construction.
@@ -152,6 +160,8 @@ class Function:
         result: LLVM type, or ``void``.
         attributes: of the function, such as ``alwaysinline``.
         linkage: ``""`` for symbols others see, ``internal`` for helpers.
+
+    ``whole`` has the names of floats that were made of integers.
     """
 
     def __init__(
@@ -168,6 +178,7 @@ class Function:
         self.arguments = tuple(Value(self, t, f"%a{i}") for i, t in enumerate(parameters))
         self.declarations: dict[str, str] = {}
         self.globals: dict[str, str] = {}
+        self.whole: set[str] = set()
         self._attributes = attributes
         self._linkage = linkage
         self._lines: list[str] = []

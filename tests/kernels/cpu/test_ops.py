@@ -5,6 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
+import nxjax as nx
 from nxjax.backends.cpu.engine import engine
 from nxjax.kernels.cpu import isa, ops
 from nxjax.ops import identity, select
@@ -119,3 +120,27 @@ def test_what_is_not_supported_says_why():
     assert "no code for" in ops.supported("and", {}, (dtypes.float32,) * 2, dtypes.float32)
     params = {"dtype": dtypes.int8}
     assert "width" in ops.supported("bitcast_convert_type", params, (dtypes.float32,), dtypes.int8)
+
+
+DIVISORS = (255.0, 3.0, -7.0, 0.1, 1e-3, 1e17, 1e-17, 1e-30, 64.0, 1.9999999, 0.99999994, -0.0, float("inf"))
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", ["uint8", "int8", "int16", "int32"])
+def test_quotients_of_whole_numbers_and_constants(name, dtype):
+    """They are made by products where there is fused multiply-add, and have the bits of a division."""
+    info = np.iinfo(dtype)
+    x = np.random.default_rng(0).integers(info.min, info.max, 4096, dtype, endpoint=True)
+    x[:3] = info.min, 0, info.max
+    with nx.config.using(cpu_isa=name, compile_first=True), np.errstate(all="ignore"):
+        for d in DIVISORS:
+            y = np.asarray(nx.jit(lambda x, d=d: x.astype(np.float32) / np.float32(d))(x))
+            assert same(y, x.astype(np.float32) / np.float32(d)), d
+
+
+@pytest.mark.parametrize("name", ISAS)
+def test_quotients_of_float16_and_constants(name):
+    x = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    with nx.config.using(cpu_isa=name, compile_first=True), np.errstate(all="ignore"):
+        for d in map(np.float16, (*DIVISORS[:5], 6e-8, 65504, *DIVISORS[-2:])):
+            assert same(np.asarray(nx.jit(lambda x, d=d: x / d)(x)), x / d), d
