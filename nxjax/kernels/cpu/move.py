@@ -190,7 +190,7 @@ class Move(Kernel):
         size = self.element
         if q.target != size or q.size > GROUP or p.target != q.size * size or p.size < 8 or size > 8:
             return None
-        if p.source % size or q.source % size or not 0 < p.source <= GROUP * size:
+        if p.source % size or q.source % size or not 0 < p.source <= 2 * GROUP * size:
             return None
         if p.source == size and q.size == GROUP and q.source:
             return None  # tiles do that

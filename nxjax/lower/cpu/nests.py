@@ -41,6 +41,7 @@ LEAST: Final = 1 << 11  # elements of a block of a reduction of dear functions
 SHORT: Final = 8  # a row of no more elements is summed column by column, if there are many
 SHORT_DEAR: Final = 64  # and one of no more, if its sums are dear: what is made of them takes so many additions,
 DEAR_SUMS: Final = 12
+NEAR: Final = 4  # elements apart
 DEAR_PASSES: Final = 24  # or they wait for one another, and all takes so many for each element
 
 
@@ -154,8 +155,8 @@ class _Nest:
 
     def order(self) -> None:
         """Loops over large strides outside; vectors along the dimension in which most elements are neighbours."""
-        operands = [*zip(self.strides, (d.itemsize for d in self.dtypes), strict=True)]
-        operands += [(t.strides, t.view.dtype.itemsize) for _, t in self.targets]
+        inputs = [*zip(self.strides, (d.itemsize for d in self.dtypes), strict=True)]
+        operands = inputs + [(t.strides, t.view.dtype.itemsize) for _, t in self.targets]
         largest = max(operands, key=lambda o: self.count(o[0]), default=None)
         outs = [t.strides for _, t in self.targets]
         first = max(outs, key=self.count)
@@ -171,6 +172,11 @@ class _Nest:
             for d in dims:
                 if abs(strides[d]) == size:
                     score[d] += self.count(strides) * size
+        for strides, size in inputs:
+            # Registers of a few elements apart are read as whole ones, which is better than memory in another order.
+            for d in dims:
+                if size < strides[d] <= NEAR * size and self.size[d] > SHORT:
+                    score[d] += self.count(strides) * size // 2
         # Of equals the later one: outputs are in order.
         best = max(reversed(dims), key=lambda d: score[d])
         if best in self.reduced and self.size[best] <= self._short() and self.kept:

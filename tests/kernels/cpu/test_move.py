@@ -54,12 +54,13 @@ def test_transpose(name, size, shape):
 @pytest.mark.parametrize("size", sorted(DTYPES))
 @pytest.mark.parametrize("length", [8, 31, 64, 67, 3000])
 def test_groups(name, size, length):
-    """Channels of an image that come last, in another order, some of them, or one of them several times."""
+    """Channels of an image that come last, in another order, some of them, one several times, of every other point."""
     for few in (2, 3, 4):
         planes, points = numbers((3, few, length), size), numbers((3, length, few), size)
         wider = numbers((3, length, few + 1), size)
+        halves = numbers((3, 2 * length, few), size)[:, ::2]
         repeated = np.broadcast_to(planes[:, 0, :, None], (3, length, few))
-        for x in (planes.swapaxes(1, 2), points[..., ::-1], wider[..., 1:], wider[..., :0:-1], repeated):
+        for x in (planes.swapaxes(1, 2), points[..., ::-1], wider[..., 1:], wider[..., :0:-1], repeated, halves):
             check(x, name, [1])
 
 
@@ -67,7 +68,7 @@ def test_groups(name, size, length):
 def test_groups_are_read_by_vectors(size):
     names = {
         Move(x.shape, x.strides, dense_strides(x.shape, x.dtype), size)._body.__qualname__
-        for x in (numbers((500, 3), size)[:, ::-1], numbers((3, 500), size).T)
+        for x in (numbers((500, 3), size)[:, ::-1], numbers((3, 500), size).T, numbers((500, 3), size)[::2])
     }
     assert names == {"Move._grouped.<locals>.<lambda>"}
 

@@ -41,6 +41,14 @@ def test_short_rows_are_summed_across():
     assert not nest.rows
 
 
+def test_pixels_become_planes_in_one_kernel():
+    (nest,) = kernels(lambda x: (x * 2 + 1).transpose(0, 3, 1, 2), (2, 40, 50, 3))
+    assert nest.sizes == (2, 3, 2000)
+    x = np.arange(2 * 40 * 50 * 3, dtype=np.int32).reshape(2, 40, 50, 3)
+    y = nx.jit(lambda x: (x * 2 + 1).transpose(0, 3, 1, 2))(x)
+    np.testing.assert_array_equal(y, (x * 2 + 1).transpose(0, 3, 1, 2))
+
+
 def test_rows_whose_sums_are_dear_are_summed_across():
     move, nest = kernels(lambda x: nx.nn.logsumexp(x, -1), (1000, 16))
     assert isinstance(move, Move)
