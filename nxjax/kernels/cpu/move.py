@@ -35,6 +35,7 @@ LINE: Final = 64  # bytes
 SQUARE: Final = 64  # elements along a side of a block of tiles: whole cache lines on both sides even for bytes
 SMALL: Final = 8  # strides up to this many elements are read by whole vectors
 GROUP: Final = 4  # elements of a short loop, at most, and vectors that are read for it twice as many
+REPEATS: Final = 16  # of one element in a short loop
 
 
 @final
@@ -188,13 +189,19 @@ class Move(Kernel):
     def _grouped(self, others: list[MoveAxis], p: MoveAxis, q: MoveAxis) -> tuple[list[Level], _Body, int] | None:
         """Vectors along a short ``q`` and the ``p`` around it, if they are one run of the target."""
         size = self.element
-        if q.target != size or q.size > GROUP or p.target != q.size * size or p.size < 8 or size > 8:
+        if (
+            q.target != size
+            or q.size > (GROUP if q.source else REPEATS)
+            or p.target != q.size * size
+            or p.size < 8
+            or size > 8
+        ):
             return None
-        if p.source % size or q.source % size or not 0 < p.source <= 2 * GROUP * size:
+        if p.source % size or q.source % size or not 0 < abs(p.source) <= 2 * GROUP * size:
             return None
         if p.source == size and q.size == GROUP and q.source:
             return None  # tiles do that
-        if abs(q.source) >= p.source and p.source != size:
+        if abs(q.source) >= abs(p.source) and p.source != size:
             return None
         level, block = split(p, 1024)
         axes = MoveAxis(block, p.source, p.target), q

@@ -54,21 +54,40 @@ def test_transpose(name, size, shape):
 @pytest.mark.parametrize("size", sorted(DTYPES))
 @pytest.mark.parametrize("length", [8, 31, 64, 67, 3000])
 def test_groups(name, size, length):
-    """Channels of an image that come last, in another order, some of them, one several times, of every other point."""
+    """Channels of an image that come last: in another order, some, one several times, of half the points, backwards."""
     for few in (2, 3, 4):
         planes, points = numbers((3, few, length), size), numbers((3, length, few), size)
         wider = numbers((3, length, few + 1), size)
         halves = numbers((3, 2 * length, few), size)[:, ::2]
         repeated = np.broadcast_to(planes[:, 0, :, None], (3, length, few))
-        for x in (planes.swapaxes(1, 2), points[..., ::-1], wider[..., 1:], wider[..., :0:-1], repeated, halves):
+        for x in (
+            planes.swapaxes(1, 2),
+            points[..., ::-1],
+            wider[..., 1:],
+            wider[..., :0:-1],
+            repeated,
+            halves,
+            points[:, ::-1],
+            halves[:, ::-1],
+        ):
             check(x, name, [1])
+    for few in (5, 8, 16):
+        x = numbers((3, length), size)
+        check(np.broadcast_to(x[..., None], (3, length, few)), name, [1])
+        check(np.broadcast_to(x[:, ::-1, None], (3, length, few)), name, [1])
 
 
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_groups_are_read_by_vectors(size):
     names = {
         Move(x.shape, x.strides, dense_strides(x.shape, x.dtype), size)._body.__qualname__
-        for x in (numbers((500, 3), size)[:, ::-1], numbers((3, 500), size).T, numbers((500, 3), size)[::2])
+        for x in (
+            numbers((500, 3), size)[:, ::-1],
+            numbers((3, 500), size).T,
+            numbers((500, 3), size)[::2],
+            numbers((500, 3), size)[::-1],
+            np.broadcast_to(numbers((500, 1), size), (500, 8)),
+        )
     }
     assert names == {"Move._grouped.<locals>.<lambda>"}
 

@@ -9,7 +9,9 @@ from dataclasses import replace
 from typing import Any
 
 from nxjax.kernels.cpu import convert
+from nxjax.kernels.cpu.move import GROUP
 from nxjax.lower.cpu.builder import Builder, View, rule
+from nxjax.lower.cpu.layout import ordered
 from nxjax.lower.cpu.lazy import Joined, Lazy, LazyIndex, Map, Shaped, pending
 from nxjax.lower.cpu.rules.elementwise import lowered
 from nxjax.lower.cpu.rules.slicing import move, part
@@ -46,6 +48,11 @@ def _is_cheap(found: Collection[Lazy]) -> bool:
     return all(isinstance(y, Map) for y in found) and sum(y.own for y in found) <= CHEAP
 
 
+def _goes_by_planes(out: View) -> bool:
+    """Whether few channels of small elements lie apart first: between others they would be stored one by one."""
+    return out.dtype.itemsize < 4 and out.shape[-1] <= GROUP and out.size >= MANY
+
+
 @rule("concatenate")
 def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     if len(xs) == 1:
@@ -58,6 +65,11 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     if _is_fused(b, pieces, axis, e.outputs[0].type):
         return (lowered(b, Joined(tuple([b.lazy(x) for x in pieces]), e.outputs[0].type.shape, axis)),)
     out = b.new(e.outputs[0].type)
+    if axis == len(out.shape) - 1 and len(pieces) == len(xs) == out.shape[axis] and _goes_by_planes(out):
+        planes = ordered(out.shape, out.dtype, [axis, *range(axis)])
+        b.write_all(xs, [part(planes, _along(axis, i, len(out.shape)), x.shape) for i, x in enumerate(xs)])
+        move(b, planes, out)
+        return (out,)
     ends = itertools.accumulate(x.shape[axis] for x in xs)
     places = [_along(axis, end - x.shape[axis], len(out.shape)) for x, end in zip(xs, ends, strict=True)]
     b.write_all(xs, [part(out, place, x.shape) for x, place in zip(xs, places, strict=True)])

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nxjax.kernels.cpu.move import Move
 from nxjax.ops.slicing import concatenate, pad, split
 from nxjax.trace import dtypes
 from tests.lower.cpu.rules.equal import ISAS, numbers, same, tape
@@ -21,6 +22,18 @@ def test_concatenate(name, data):
     sizes = data.draw(st.lists(st.sampled_from([0, 1, 2, 3, 40]), min_size=1, max_size=4))
     xs = [numbers((*shape[:axis], n, *shape[axis + 1 :]), dtype, i) for i, n in enumerate(sizes)]
     same(concatenate, *xs, name=name, dimension=axis)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", [np.uint8, np.bool_, np.float16])
+@pytest.mark.parametrize("few", [2, 3, 4])
+def test_channels_of_small_elements_go_by_planes(name, dtype, few):
+    xs = [numbers((3, 700, 1), dtype, i) for i in range(few)]
+    same(concatenate, *xs, name=name, dimension=2)
+    kernels = [c.kernel for c in tape(concatenate, *xs, dimension=2).calls()]
+    assert len(kernels) == few + 1
+    assert isinstance(kernels[-1], Move)
+    assert kernels[-1].nbytes == sum(x.nbytes for x in xs)
 
 
 @settings(max_examples=25, deadline=None)
