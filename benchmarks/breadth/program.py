@@ -62,12 +62,14 @@ class Inputs:
         return " ".join([*(f"{name}={n}" for name, n in self.extents.items()), self.dtype])
 
     def array(self, text: str, random: np.random.Generator) -> np.ndarray:
-        """``"n d: positive"``: an extent for each letter or number; a kind, or ``below k`` for indices."""
+        """``"n d: positive"``: an extent for each letter or number; a kind, ``below k`` for indices, or ``bytes``."""
         dims, _, kind = text.partition(":")
         shape = tuple(self._extent(word) for word in dims.split())
         name, *more = kind.split() or ["normal"]
         if name == "below":
             return np.asarray(random.integers(0, self._extent(more[0]), shape), np.int32)
+        if name == "bytes":
+            return random.integers(0, 256, shape, np.uint8)
         values = KINDS[name](random, shape)
         if "complex" in more:
             values = values + 1j * KINDS[name](random, shape)

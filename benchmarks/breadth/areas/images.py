@@ -157,3 +157,21 @@ def bytes_to_planes(lib, x):
 @program("b h w 3: unit", rows=("b=8 h=224 w=224", "b=1 h=12 w=12 float64"))
 def brightest_channel(lib, x):
     return x.max(axis=-1), x.argmax(axis=-1), x[..., ::-1]
+
+
+@program("h w: bytes", rows=("h=480 w=640", "h=12 w=12"))
+def colours_behind_a_mosaic(lib, x):
+    np = lib.numpy
+    green = (x[::2, 1::2].astype(np.uint16) + x[1::2, ::2]) // 2
+    return np.stack([x[::2, ::2], green.astype(np.uint8), x[1::2, 1::2]], axis=-1)
+
+
+@program("b h w 3: bytes", rows=("b=8 h=128 w=128", "b=1 h=12 w=12"))
+def beside_its_mirror_image(lib, x):
+    return lib.numpy.concatenate([x, x[:, :, ::-1]], axis=2)
+
+
+@program("b h w 32", "3 3 8 32: small", rows=("b=2 h=32 w=32", "b=1 h=12 w=12"))
+def convolution_of_groups(lib, x, w):
+    shape = ("NHWC", "HWIO", "NHWC")
+    return lib.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=shape, feature_group_count=4)

@@ -125,3 +125,8 @@ def haar_wavelet(lib, x):
         details.append((even - odd) / 2)
         x = (even + odd) / 2
     return lib.numpy.concatenate([x, *details[::-1]], axis=1)
+
+
+@program("n 257: unit", "257 26: unit", "26 13", rows=("n=300", "n=12 float64"), tolerance=10)
+def mel_cepstrum(lib, power, filters, cosines):
+    return lib.numpy.log(lib.numpy.maximum(power @ filters, 1e-8)) @ cosines
