@@ -2,9 +2,9 @@
 
 ``out[r, n] = sum over k of few[r, k] * many[k, n]`` for up to `MOST` rows. An item makes some columns of the result.
 Where ``many`` lies along the depth (`along` is ``depth``), each column is a dot product of vectors, up to four at
-once, or eight short ones; where its columns lie side by side, rows of it are added, eight at once, to sums in the first cache, which are put
-by after many of them. For more than a few vectors, strips of sums stay in registers for some rows of the matrix. Knows
-no op.
+once, or eight short ones. Where its columns lie side by side, rows of it are added, eight at once, to sums in the first
+cache, which are put by after many of them. For more than a few vectors, strips of sums stay in registers for some rows
+of the matrix. Knows no op.
 """
 
 from __future__ import annotations

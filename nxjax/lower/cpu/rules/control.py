@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, View, rule
