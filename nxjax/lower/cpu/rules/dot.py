@@ -44,6 +44,7 @@ BYTES: Final = (dtypes.int8, dtypes.uint8)
 NARROW: Final = (*BYTES, dtypes.bfloat16)
 SUMS: Final = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 LEAST: Final = 64  # results, or matrices: fewer fill no vectors
+FEW_ROWS: Final = 16  # that are neighbours: fewer fill no vectors
 SHORT, LONG = 8, 512  # terms of sums that are made by elements: of rows of many matrices, of pairs of vectors
 
 
@@ -56,6 +57,9 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     if all(a.type.dtype in dtypes.COMPLEX for a in e.inputs):
         return [_complex(b, b.view(x), b.view(y), numbers, out)]
     check(e.inputs[0].type.dtype, e.inputs[1].type.dtype, out.dtype)
+    (xc, yc), (xb, yb) = numbers
+    for operand, contracted, batch in ((x, xc, xb), (y, yc, yb)):
+        _lay(operand, contracted, batch)
     left = b.view(x)
     if (kernel := _tiny(b, left, y, numbers, out)) is not None:
         products = b.new(out)
@@ -71,6 +75,21 @@ def dot_general(b: Builder, e: Equation, x: Any, y: Any) -> Sequence[Any]:
     y = LazyProduct(out.shape, out.dtype, emit)
     y.equation = e
     return [y]
+
+
+def _lay(x: Any, contracted: Axes, batch: Axes) -> None:
+    """What is not computed yet gets no memory in which the elements of one matrix lie apart from each other.
+
+    So they do where a dimension of the batch is innermost, or a short one of the rows, of which others lie outside of
+    the depth.
+    """
+    if not isinstance(x, Lazy) or x.view is not None or x.order is not None or not contracted:
+        return
+    last = len(x.shape) - 1
+    free = [d for d in range(last + 1) if d not in contracted and d not in batch]
+    short = last in free and x.shape[last] < FEW_ROWS and any(d < max(contracted) for d in free)
+    if last in batch or short:
+        x.order = (*batch, *free, *contracted)
 
 
 def _tiny(b: Builder, left: View, y: Any, numbers: DotDimensionNumbers, out: ArrayType) -> tiny.TinyProducts | None:

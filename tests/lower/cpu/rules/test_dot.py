@@ -13,6 +13,7 @@ from nxjax.backends.cpu.engine import engine
 from nxjax.backends.cpu.interpret import TapeInterpreter
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
+from nxjax.kernels.cpu.gemm import Gemm
 from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.tape import CallStep, HostStep, walk
 from nxjax.ops.dot import dot_general
@@ -164,6 +165,19 @@ def test_results_may_lie_in_any_order():
     found = run(lambda x, w, r: ((x @ w).T + r, jnp.transpose(x @ w + 1)), x, w, r)
     np.testing.assert_allclose(found[0], (x @ w).T + r, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found[1], (x @ w).T + 1, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("spec", ["ikj,kl->ijl", "kij,lki->ijl", "ikj,kjl->ijl"])
+def test_what_is_computed_for_a_product_gets_memory_that_suits_it(spec):
+    """``j`` is a short row beside ``k``, or a dimension of the batch; its elements would be 16 bytes apart."""
+    operands, _ = spec.split("->")
+    sizes = {"i": 30, "j": 4, "k": 100, "l": 40}
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal([sizes[c] for c in word]).astype(np.float32) for word in operands.split(","))
+    f = lambda x, y: jnp.einsum(spec, x * x[:1] + 1, y)
+    gemms = [s.kernel for s in walk(lowered(f, x, y).steps) if isinstance(s, CallStep) and isinstance(s.kernel, Gemm)]
+    assert all(k.layout != "strided" for k in gemms)
+    np.testing.assert_allclose(run(f, x, y)[0], np.einsum(spec, x * x[:1] + 1, y), rtol=1e-4, atol=1e-4)
 
 
 def test_constants_are_packed_when_lowered():
