@@ -60,7 +60,8 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
     axis: int = e.params["dimension"]
     pieces = [x for x in xs if x.shape[axis]]
     for whole, count in Counter(map(_whole, pieces)).items():
-        if isinstance(whole, Map | Joined) and whole.refs > count > 1 and whole.size >= MANY:
+        dear = isinstance(whole, Map) or (isinstance(whole, Joined) and not _is_cheap(pending(whole)))
+        if dear and whole.refs > count > 1 and whole.size >= MANY:
             b.view(whole)  # parts of what somebody else wants, too
     if _is_fused(b, pieces, axis, e.outputs[0].type):
         return (lowered(b, Joined(tuple([b.lazy(x) for x in pieces]), e.outputs[0].type.shape, axis)),)

@@ -4,7 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nxjax as nx
+import nxjax.numpy as jnp
 from nxjax.kernels.cpu.move import Move
+from nxjax.kernels.cpu.nest import Nest
+from nxjax.lower.cpu.lower import lower
 from nxjax.ops.slicing import concatenate, pad, split
 from nxjax.trace import dtypes
 from tests.lower.cpu.rules.equal import ISAS, numbers, same, tape
@@ -64,3 +68,27 @@ def test_large_borders_are_written_once():
     (y,) = same(pad, x, np.float32(3), padding_config=((1, 2, 0), (0, 4, 0), (3, 0, 0)))
     steps = tape(pad, x, np.float32(3), padding_config=((1, 2, 0), (0, 4, 0), (3, 0, 0))).steps
     assert sum(s.kernel.nbytes for s in steps if hasattr(s, "kernel")) == y.nbytes
+
+
+def test_shifts_of_a_shift_are_read_where_the_array_lies():
+    """And what is dear to make, is shifted and is a result, is made once, and read from there."""
+    x = np.random.default_rng(0).normal(size=(128, 64)).astype(np.float32)
+
+    def sizes(function):
+        return [s.kernel.size for s in lower(nx.make_jaxpr(function)(x)).calls() if isinstance(s.kernel, Nest)]
+
+    around = lambda x: sum(jnp.roll(jnp.roll(x, a, 0), b, 1) for a in (-1, 0, 1) for b in (-1, 0, 1)) * 2.0
+    assert sum(sizes(around)) == x.size
+
+    def waves(x):
+        y = x + 0.5 * (jnp.roll(x, -1, 0) - x) * x
+        return y, y + jnp.roll(y, 1, 0)
+
+    assert sum(sizes(waves)) == 2 * x.size
+    for y, z in zip(nx.jit(waves)(x), _waves(x), strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-6)
+
+
+def _waves(x):
+    y = x + np.float32(0.5) * (np.roll(x, -1, 0) - x) * x
+    return y, y + np.roll(y, 1, 0)
