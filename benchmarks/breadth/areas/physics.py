@@ -201,3 +201,20 @@ def double_pendulum(lib, start):
 
     step = lambda _, s: s + 0.001 * slopes(s + 0.0005 * slopes(s))
     return lib.lax.fori_loop(0, 1000, step, start)
+
+
+@program("b n 3", "b n 3: small", rows=("b=16 n=10", "b=3 n=4 float64"), tolerance=10)
+def planets_of_many_stars(lib, x, v):
+    def pull(x):
+        d = x[None] - x[:, None]
+        return (d / ((d * d).sum(-1) + 0.1)[..., None] ** 1.5).sum(1)
+
+    def run(x, v):
+        def step(_, state):
+            x, v = state
+            v = v + 0.01 * pull(x)
+            return x + 0.01 * v, v
+
+        return lib.lax.fori_loop(0, 50, step, (x, v))
+
+    return lib.vmap(run)(x, v)

@@ -142,3 +142,15 @@ def narrow_kernel_density(lib, x, points):
     np = lib.numpy
     far = (x[:, None] * 3 - points) / 0.2
     return np.exp(-0.5 * far * far).mean(axis=1) / (0.2 * 2.5066)
+
+
+@program("d k: small", "n d", "n: below k", rows=("n=500 d=10 k=4", "n=40 d=3 k=3 float64"), tolerance=20)
+def softmax_regression_newton(lib, w, x, y):
+    np = lib.numpy
+
+    def loss(flat):
+        logp = lib.nn.log_softmax(x @ flat.reshape(w.shape))
+        return 0.01 * (flat * flat).sum() - np.take_along_axis(logp, y[:, None], 1).mean()
+
+    flat = w.reshape(-1)
+    return flat - np.linalg.solve(lib.hessian(loss)(flat), lib.grad(loss)(flat))
