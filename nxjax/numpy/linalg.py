@@ -13,7 +13,7 @@ from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.creation import full_scalar
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import shown as _shown
-from nxjax.numpy.floats import conjugate, isnan, real
+from nxjax.numpy.floats import conjugate, frexp, isnan, real
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
 from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
@@ -363,6 +363,8 @@ def pinv(
         ShapeError: no matrices.
     """
     x = _matrix("pinv", a, square=hermitian)
+    if 0 in x.shape:
+        return matrix_transpose(x)
     cut = rcond if rtol is None else rtol
     cut = ops.stop_gradient(cut) if isinstance(cut, Array) else cut  # the rank does not change
     rule = custom_jvp(lambda v: _pinv(v, cut, hermitian))
@@ -379,15 +381,20 @@ def pinv(
         return p, first + second + third
 
     rule.defjvp(push)
-    return rule(x)
+    # The derivative has third powers of P, which leave the range of floats where P itself is far from its ends.
+    scale = convert(_power_of_two(ops.stop_gradient(max_(abs(x), axis=(-2, -1), keepdims=True))), x.dtype)
+    return rule(x / scale) / scale
+
+
+def _power_of_two(x: Array) -> Array:
+    """The greatest one that is not above ``x``; 1 for 0."""
+    m = frexp(x)[0]
+    return where(m == 0, 1, x / where(m == 0, 1, 2 * m))
 
 
 def _pinv(x: Array, cut: Any, hermitian: bool) -> Array:
-    m, n = x.shape[-2:]
-    if m == 0 or n == 0:
-        return matrix_transpose(x)
     if cut is None:
-        cut = 10.0 * max(m, n) * float(dtypes.float_info(x.dtype).eps)
+        cut = 10.0 * max(x.shape[-2:]) * float(dtypes.float_info(x.dtype).eps)
     u, s, vh = svd(x, full_matrices=False, hermitian=hermitian)
     limit = as_operand(cut, "pinv")
     limit = convert(limit[..., None] if limit.ndim else limit, s.dtype) * s[..., :1]

@@ -167,3 +167,18 @@ def test_derivatives_of_empty_matrices(name):
         assert [y.shape for y in ys] == [t.shape for t in ts] == [y.shape for y in nx.jit(f)(x)]
         ct = nx.jit(lambda x: nx.vjp(f, x)[1](f(x)))(x)
         assert ct[0].shape == x.shape
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8", "f8"])
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2), (2, 3)])
+def test_derivatives_of_pinv_do_not_depend_on_the_scale(dtype, shape):
+    """Third powers of the inverse are within the range of floats if the derivative is."""
+    x = np.arange(1, 7, dtype=dtype)[: shape[0] * shape[1]].reshape(shape) ** 2
+    slope = nx.jit(nx.grad(lambda x: jnp.linalg.pinv(x).real.sum()))
+    with nx.enable_x64(dtype == "f8"):
+        wanted = np.asarray(slope(x))
+        for exponent in (-55, 55) if dtype != "f8" else (-500, -200, 300, 500):
+            scale = np.ldexp(np.ones((), x.real.dtype), exponent)
+            found = np.asarray(slope(x * scale)) * scale * scale
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * abs(wanted).max())
+        assert not np.asarray(jnp.linalg.pinv(x * 0)).any()
