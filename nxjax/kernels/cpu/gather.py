@@ -139,10 +139,12 @@ class Gather(Kernel):
     def _vectors(self, f: Function, writer: MoveEmitter, side: Side, at: Places, filler: Value | None) -> int:
         """As many elements as fill vectors, by the instruction that reads them; how many they are.
 
-        For words of four bytes side by side that int32 indices number; it is no quicker for anything else.
+        For words of four bytes that int32 indices name. Several for each lie side by side, or each kind for itself.
         """
-        v = self.vectors
-        fits = v.has_lanes and v.dtype == np.int32 and side.strides == (4, 4, 0) and v.components[0].stride == 4
+        v, n = self.vectors, len(self.vectors.components)
+        apart = side.strides[0] == 4
+        fits = v.number_elements(4) and side.strides[1:] == (4, 0) and (n > 1 or v.components[0].stride == 4)
+        fits = fits and (apart or [c.offset for c in v.components] == [*range(0, side.strides[0], 4)])
         lanes = writer.isa.lanes(4)
         if not fits or writer.size != 4 or not writer.isa.name.startswith("avx512"):
             return 0
@@ -150,7 +152,12 @@ class Gather(Kernel):
         whole = side.size // lanes * lanes
         with f.loop(0, whole, lanes) as loop:
             vector, target, source = moved(f, at, loop.index, side.strides)
-            index, inside = v.lanes(f, f.load(type, f.at(vector, v.components[0].offset)))
+            if apart:
+                xs = [f.load(type, f.at(vector, c.offset)) for c in v.components]
+            else:
+                words = f.load(f"<{n * lanes} x i32>", vector, 4)
+                xs = [f.shuffle(words, None, range(i, n * lanes, n)) for i in range(n)]
+            index, inside = v.elements(f, xs, 4)
             places = f.emit(pointers, f"getelementptr i32, ptr {source.name}, {type} {index.name}")
             mask = inside or f.constant(bits, True)
             other = f.splat(filler, lanes) if filler is not None else f.poison(type)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
+from functools import reduce
 from typing import final
 
 import numpy as np
@@ -105,11 +107,26 @@ class Vectors:
     def lanes(self, f: Function, x: Value) -> tuple[Value, Value | None]:
         """Many signed numbers of one component, moved inside; or as they are, and which of them are inside."""
         (c,) = self.components
+        return self._lanes(f, x, c)
+
+    def _lanes(self, f: Function, x: Value, c: Component) -> tuple[Value, Value | None]:
         x = self._wrapped(f, x)
         if not self.clip:
             return x, x.ule(c.bound)
         x = f.intrinsic("smax", x.type, x, f.constant(x.type, 0))
         return f.intrinsic("smin", x.type, x, f.constant(x.type, c.bound)), None
+
+    def number_elements(self, size: int) -> bool:
+        """Whether `elements` of ``size`` bytes knows them: words, and so are the numbers of elements."""
+        whole = all(c.stride % size == 0 and c.bound < 1 << 31 for c in self.components)
+        return self.dtype == np.int32 and whole and self.reach // size < 1 << 31 and bool(self.components)
+
+    def elements(self, f: Function, xs: Sequence[Value], size: int) -> tuple[Value, Value | None]:
+        """The numbers of the elements that many vectors name, whose components are ``xs``; and which are inside."""
+        found = [self._lanes(f, x, c) for x, c in zip(xs, self.components, strict=True)]
+        steps = [_times(index, c.stride // size) for (index, _), c in zip(found, self.components, strict=True)]
+        inside = [fits for _, fits in found if fits is not None]
+        return reduce(operator.add, steps), reduce(operator.and_, inside) if inside else None
 
     def guess(self, f: Function, vector: Value) -> Value:
         """As `place`, some element's where the vector is outside: for asking the caches early."""

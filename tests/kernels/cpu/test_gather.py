@@ -41,6 +41,28 @@ def test_a_number_that_does_not_begin_its_vector(name, clip):
     assert y.tobytes() == x[i[1]].tobytes()
 
 
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("clip", [False, True])
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("count", [2, 3])
+def test_elements_at_several_numbers(name, clip, apart, count):
+    """Numbers of an element side by side, or each in a row of its own; some are outside."""
+    rng = np.random.default_rng(count)
+    x = rng.normal(size=(9, 7, 11)[:count]).astype(np.float32)
+    i = rng.integers(-2, np.array(x.shape) + 2, (333, count)).astype(np.int32)
+    last = np.array(x.shape) - 1
+    inside = np.clip(i, 0, last)
+    wanted = x[tuple(inside.T)]
+    if not clip:
+        wanted[(i != inside).any(1)] = 7
+    step, between = (4 * 333, 4) if apart else (4, 4 * count)
+    components = [Component(k * step, int(b), s) for k, (b, s) in enumerate(zip(last, x.strides, strict=True))]
+    vectors = Vectors(i.dtype, tuple(components), clip)
+    kernel = Gather([Side(333, (between, 4, 0))], Move((), (), (), 4), vectors, np.float32(7).tobytes())
+    (y,) = run(kernel, x, np.ascontiguousarray(i.T) if apart else i, name=name)
+    assert y.tobytes() == wanted.tobytes()
+
+
 def test_points_that_are_one_run_are_one_loop():
     assert joined([Side(2, (12, 0)), Side(1, (5, 5)), Side(3, (4, 0))]) == (Side(6, (4, 0)),)
     assert joined([Side(2, (12, 8)), Side(3, (4, 0))]) == (Side(2, (12, 8)), Side(3, (4, 0)))

@@ -83,3 +83,22 @@ def test_components_are_added_up():
     (got,) = run(Written(body, lambda x: [np.empty(4, np.int64)], items=4), pairs)
     np.testing.assert_array_equal(got, np.minimum(pairs, [3, 4]) @ [40, 8])
     assert v.reach == 3 * 40 + 4 * 8
+
+
+@pytest.mark.parametrize("clip", [False, True])
+def test_elements_are_numbered_in_lanes(clip):
+    pairs = np.array([[1, 2], [0, 4], [3, 0], [9, 9]], np.int32)
+    v = Vectors(np.dtype("int32"), (Component(0, 3, 40), Component(4, 4, 8)), clip)
+
+    def body(f, isa, words, scratch, index):
+        x = f.load("<8 x i32>", pointer(f, words, 0), 4)
+        number, inside = v.elements(f, [f.shuffle(x, None, range(i, 8, 2)) for i in range(2)], 8)
+        out = pointer(f, words, 1)
+        f.store(number, out, 4)
+        f.store(number if inside is None else inside.convert("<4 x i32>", signed=False), f.at(out, 16), 4)
+
+    (got,) = run(Written(body, lambda x: [np.empty((2, 4), np.int32)], items=1, about=clip), pairs)
+    moved = np.minimum(pairs, [3, 4]) if clip else pairs
+    np.testing.assert_array_equal(got[0], moved @ [5, 1])
+    np.testing.assert_array_equal(got[1], got[0] if clip else [1, 1, 1, 0])
+    assert v.number_elements(8) and v.number_elements(4) and not v.number_elements(16)
