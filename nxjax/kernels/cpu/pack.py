@@ -276,7 +276,7 @@ class _Panel:
             rows = [f.at(self.source, (depth.index + g) * self.depth_step) for g in range(t.group)]
             for i, v in enumerate(self.vectors):
                 at = [f.at(r, v * self.k.dtype.itemsize) for r in rows]
-                parts = [self.loaded(p, self.lanes, masks and masks[i]) for p in at]
+                parts = [self.loaded(p, self.lanes, masks[i] if masks else None) for p in at]
                 f.store(zipped(f, parts), f.at(target, v * t.unit), t.unit // t.group)
 
     def transposed(self, whole: Value) -> None:
