@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import reduce
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,6 +22,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.program import Equation
 from nxjax.trace.types import Shape
 
+_SHORT: Final = (dtypes.uint8, dtypes.uint16)
+
 
 def along_batch(numbers: GatherDimensionNumbers, x: View, indices: View) -> list[int]:
     """Per batch dimension of the indices, the stride of the array along the dimension that the two share, else 0."""
@@ -31,14 +34,20 @@ def along_batch(numbers: GatherDimensionNumbers, x: View, indices: View) -> list
 def plain(b: Builder, indices: Any) -> tuple[View, int]:
     """Indices in memory, and what the kernel adds to negative ones.
 
-    NumPy's meaning of negative indices is written as ``where(i < 0, i + n, i)``, which is not worth a kernel.
+    NumPy's meaning of negative indices is written as ``where(i < 0, i + n, i)``, which is not worth a kernel. Nor are
+    bytes that become words first.
     """
     way: list[LazyIndex | Shaped] = []
     x = indices
     while isinstance(x, LazyIndex | Shaped) and x.view is None:
         way.append(x)
         x = x.args[0]
-    if not (isinstance(x, Map) and x.view is None and x.op.name == "select_n"):
+    if not (isinstance(x, Map) and x.view is None):
+        return b.view(indices), 0
+    again = lambda i: b.view(reduce(_applied, reversed(way), i))
+    if x.op.name == "convert_element_type" and x.args[0].view is not None and x.args[0].dtype in _SHORT:
+        return again(x.args[0]), 0
+    if x.op.name != "select_n":
         return b.view(indices), 0
     negative, i, raised = x.args
     if not (_is(negative, "lt", i) and _is(raised, "add", i) and i.view is not None):
@@ -46,9 +55,11 @@ def plain(b: Builder, indices: Any) -> tuple[View, int]:
     zero, size = (_number(y.args[1]) for y in (negative, raised))
     if zero != 0 or not size or size < 0 or i.dtype not in (dtypes.int32, dtypes.int64):
         return b.view(indices), 0
-    for step in reversed(way):
-        i = shaped(i, step.shape) if isinstance(step, Shaped) else indexed(i, step.shape, step.places)
-    return b.view(i), size
+    return again(i), size
+
+
+def _applied(x: Lazy, step: LazyIndex | Shaped) -> Lazy:
+    return shaped(x, step.shape) if isinstance(step, Shaped) else indexed(x, step.shape, step.places)
 
 
 def _is(x: Lazy, op: str, first: Lazy) -> bool:

@@ -116,6 +116,29 @@ def test_negative_indices_count_from_the_end_in_the_kernel(dtype):
         assert "select_n" not in str(tape(write, x, i))
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16])
+def test_short_indices_are_read_as_they_are(dtype):
+    """In any shape and order; some are outside."""
+    x = numbers((200,), np.float32)
+    i = np.random.default_rng(0).integers(0, 256, (40, 50)).astype(dtype)
+    read = lambda x, i: x.at[i.T.reshape(20, 100)].get(mode="fill", fill_value=7)
+    clipped = lambda x, i: jnp.take(x, i[::-1], mode="clip")
+    write = lambda x, i: x.at[i].add(1.0, mode="drop")
+    read.name, clipped.name, write.name = "gather", "gather", "scatter_add"
+    wide = i.T.reshape(20, 100).astype(int)
+    (y,) = results(read, x, i)
+    np.testing.assert_array_equal(y, np.where(wide < 200, x[np.minimum(wide, 199)], np.float32(7)))
+    (y,) = results(clipped, x, i)
+    np.testing.assert_array_equal(y, x[np.minimum(i[::-1], 199)])
+    (y,) = results(write, x, i)
+    wanted = x.copy()
+    np.add.at(wanted, i[i < 200], np.float32(1))
+    np.testing.assert_array_equal(y, wanted)
+    plain = lambda x, i: x[i]
+    plain.name = "gather"
+    assert "convert_element_type" not in str(tape(plain, x, i))
+
+
 NEARLY = {
     "another array is compared": lambda i, j, n: jnp.where(j < 0, i + n, i),
     "another array is raised": lambda i, j, n: jnp.where(i < 0, j + n, i),
