@@ -28,6 +28,7 @@ from nxjax.kernels.cpu.expression import Expression
 from nxjax.kernels.cpu.op_files import DEAR
 from nxjax.lower.cpu.tape import Ref
 from nxjax.lower.cpu.view import View, dense_strides
+from nxjax.ops.convert import convert_element_type
 from nxjax.trace.core import Op
 from nxjax.trace.dtypes import DType
 from nxjax.trace.program import Equation
@@ -152,6 +153,11 @@ class Map(Lazy):
         self.op = op
         self.params = params
         self.order = next((a.order for a in args if a.order is not None), None)
+
+
+def converted_from(x: Any) -> Lazy | None:
+    """What ``x`` converts to another dtype, if it is that and not computed yet."""
+    return x.args[0] if isinstance(x, Map) and x.view is None and x.op is convert_element_type else None
 
 
 @final

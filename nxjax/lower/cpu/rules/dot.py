@@ -24,7 +24,7 @@ from nxjax.kernels.cpu.move import Move
 from nxjax.kernels.cpu.nest_emit import NEAR
 from nxjax.kernels.cpu.pack import panels_of
 from nxjax.lower.cpu.builder import Builder, rule
-from nxjax.lower.cpu.lazy import FIXED, Affine, Lazy, LazyLeaf, LazyProduct, LazyReduce, Map, indexed
+from nxjax.lower.cpu.lazy import FIXED, Affine, Lazy, LazyLeaf, LazyProduct, LazyReduce, Map, converted_from, indexed
 from nxjax.lower.cpu.lower import inline_expansion
 from nxjax.lower.cpu.rules.dot_complex import parts, real_numbers, squares
 from nxjax.lower.cpu.rules.elementwise import lowered
@@ -169,18 +169,19 @@ def _narrow(b: Builder, y: Any, numbers: DotDimensionNumbers, left: View) -> Vie
 
     A matrix that is read once for a few rows takes the time of its bytes, and there are fewer of them.
     """
-    if not isinstance(y, Map) or y.op is not convert_element_type or y.dtype != dtypes.float32 or y.view is not None:
+    narrow = converted_from(y)
+    if narrow is None or y.dtype != dtypes.float32:
         return None
     (xc, yc), (xb, yb) = numbers
     rows = math.prod(left.shape[i] for i in free(len(left.shape), xc, xb))
-    if y.args[0].dtype not in NARROW or left.dtype != dtypes.float32 or not 1 <= rows <= max(gemv.MOST.values()):
+    if narrow.dtype not in NARROW or left.dtype != dtypes.float32 or not 1 <= rows <= max(gemv.MOST.values()):
         return None
     if isa.current().reproducible:
         return None
     columns = free(len(y.shape), yc, yb)
     if len(columns) != 1 or len(yc) != 1:
         return None
-    v = b.view(y.args[0])
+    v = b.view(narrow)
     size = v.dtype.itemsize
     lies = "columns" if v.strides[columns[0]] == size else "depth" if v.strides[yc[0]] == size else None
     return v if lies and rows <= gemv.MOST[lies] else None

@@ -14,7 +14,7 @@ from nxjax.kernels.cpu.grid import Side
 from nxjax.kernels.cpu.indices import Component, Vectors
 from nxjax.kernels.cpu.move import Move
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.lazy import Lazy, LazyIndex, Map, Scalar, Shaped, indexed, shaped
+from nxjax.lower.cpu.lazy import Lazy, LazyIndex, Map, Scalar, Shaped, converted_from, indexed, shaped
 from nxjax.lower.cpu.rules.slicing import part
 from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.ops.indexing import default_fill
@@ -45,8 +45,9 @@ def plain(b: Builder, indices: Any) -> tuple[View, int]:
     if not (isinstance(x, Map) and x.view is None):
         return b.view(indices), 0
     again = lambda i: b.view(reduce(_applied, reversed(way), i))
-    if x.op.name == "convert_element_type" and x.args[0].view is not None and x.args[0].dtype in _SHORT:
-        return again(x.args[0]), 0
+    short = converted_from(x)
+    if short is not None and short.view is not None and short.dtype in _SHORT:
+        return again(short), 0
     if x.op.name != "select_n":
         return b.view(indices), 0
     negative, i, raised = x.args
