@@ -236,6 +236,18 @@ def test_lu_solve(trans):
     np.testing.assert_allclose(v, x[..., 0], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("shape", [(1, 1), (5, 5), (3, 4, 4)])
+def test_complex_matrices_are_solved_as_real_ones(shape):
+    dtype = np.complex64
+    a, b = matrix(shape, dtype), matrix(shape, dtype, 1)
+    f = nx.numpy.linalg.solve
+    expected = np.linalg.solve(a.astype(np.complex128), b)
+    np.testing.assert_allclose(nx.jit(f)(a, b).numpy(), expected, **tol(dtype))
+    factored = [e.inputs[0].type.dtype for e in nx.make_jaxpr(f)(a, b).equations if e.op.name == "lu"]
+    assert factored == [np.dtype(np.float32)]
+    check_jvp(lambda a: f(a, b), a, b, dtype)
+
+
 # --- QR ---
 
 
