@@ -48,9 +48,11 @@ def _is_cheap(found: Collection[Lazy]) -> bool:
     return all(isinstance(y, Map) for y in found) and sum(y.own for y in found) <= CHEAP
 
 
-def _goes_by_planes(out: View) -> bool:
+def _goes_by_planes(xs: Sequence[Any], axis: int, type: ArrayType) -> bool:
     """Whether few channels of small elements lie apart first: between others they would be stored one by one."""
-    return out.dtype.itemsize < 4 and out.shape[-1] <= GROUP and out.size >= MANY
+    if axis != len(type.shape) - 1 or not len(xs) == type.shape[axis] <= GROUP:
+        return False
+    return all(x.shape[axis] for x in xs) and type.dtype.itemsize < 4 and type.size >= MANY
 
 
 @rule("concatenate")
@@ -63,10 +65,11 @@ def concatenate(b: Builder, e: Equation, *xs: Any) -> Sequence[Any]:
         dear = isinstance(whole, Map) or (isinstance(whole, Joined) and not _is_cheap(pending(whole)))
         if dear and whole.refs > count > 1 and whole.size >= MANY:
             b.view(whole)  # parts of what somebody else wants, too
-    if _is_fused(b, pieces, axis, e.outputs[0].type):
+    by_planes = _goes_by_planes(xs, axis, e.outputs[0].type)
+    if not by_planes and _is_fused(b, pieces, axis, e.outputs[0].type):
         return (lowered(b, Joined(tuple([b.lazy(x) for x in pieces]), e.outputs[0].type.shape, axis)),)
     out = b.new(e.outputs[0].type)
-    if axis == len(out.shape) - 1 and len(pieces) == len(xs) == out.shape[axis] and _goes_by_planes(out):
+    if by_planes:
         planes = ordered(out.shape, out.dtype, [axis, *range(axis)])
         b.write_all(xs, [part(planes, _along(axis, i, len(out.shape)), x.shape) for i, x in enumerate(xs)])
         move(b, planes, out)
