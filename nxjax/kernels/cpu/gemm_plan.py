@@ -31,6 +31,8 @@ _OWN_LEAST_ROWS = 192  # the same where items make panels themselves: for fewer,
 _WIDE_ROWS = 32
 _WIDE_ROOM = 1 << 14
 _NARROW = 1.05  # what a product takes longer by narrower tiles
+_FEW = 6  # items that are too few
+_PIECES = 16  # of a depth, at most
 _LEAST_ROWS = 16  # rows of an item, if there are as many
 # Fewer rows or columns than that leave most of a matrix unit idle; fewer products are over before it has begun.
 _UNIT_LEAST = 1 << 15
@@ -71,6 +73,11 @@ class GemmPlan:
     @property
     def bytes(self) -> int:
         return 0 if self.pack is None else self.pack.count * self.pack.nbytes
+
+    @property
+    def pieces(self) -> int:
+        """How many pieces to cut the depth into, where results are too few to be many items."""
+        return min(self.product.turns, _PIECES) if self.product.items < _FEW else 1
 
 
 def tile_for(isa: Isa, mode: Mode, scalar: str, rows: int, columns: int) -> GemmTile:

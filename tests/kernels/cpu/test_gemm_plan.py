@@ -79,6 +79,18 @@ def test_a_large_right_operand_that_is_wanted_once_is_packed_by_items():
     assert made.product.blocks.depth == dense(2000, 2000, 2000, again=True).product.blocks.depth
 
 
+def test_long_sums_of_few_results_are_cut_into_blocks_of_depth():
+    """Those are items; without them, there would be hardly any."""
+    for name in ISAS:
+        for size, depth in ((8, 9000), (60, 9000), (60, 200), (2000, 2000)):
+            left, right = Matrix(F32, 4, 4 * size), Matrix(F32, 4, 4 * size)
+            made = plan(isa.named(name), size, size, depth, left, right, plain(F32), (4 * size,))
+            few = made.product.items < 6
+            assert made.pieces == (min(16, made.product.turns) if few else 1)
+            assert not few or size < 2000
+            assert few or size > 8
+
+
 def test_one_packing_serves_a_batch_with_one_right_operand():
     axis = BatchAxis(10, 4 * 2000 * 2000, 0, (4 * 2000 * 2000,))
     made = dense(2000, 2000, 2000, batch=[axis])

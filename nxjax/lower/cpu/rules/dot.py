@@ -452,10 +452,6 @@ class _Products:
 
     def matrices(self, p: MatrixProducts) -> None:
         b, m, n, depth = self.b, p.m, p.n, p.depth
-        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH() or NARROW_DEPTH, p.sums)
-        if pieces > 1:
-            self.in_pieces(p, pieces)
-            return
         made = plan(
             isa.current(),
             m.size,
@@ -470,6 +466,12 @@ class _Products:
             narrow=self.narrow,
             again=b.inside > 0,  # what no turn changes is packed before the loop (`lower.cpu.invariant`)
         )
+        pieces = gemv.parts_of(depth.size, knobs.GEMM_DEPTH() or NARROW_DEPTH, p.sums)
+        if not (self.part or isa.current().reproducible):
+            pieces = max(pieces, made.pieces)
+        if pieces > 1:
+            self.in_pieces(p, pieces)
+            return
         right = p.right
         if made.pack is None:
             right = p.stored(b)

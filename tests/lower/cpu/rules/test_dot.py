@@ -382,3 +382,26 @@ def test_many_short_sums_are_part_of_what_follows(spec, x, y, dtype):
     tolerance = {2: 0.02, 4: 1e-5, 8: 1e-13}[dtype.itemsize]
     assert found.dtype == dtype
     np.testing.assert_allclose(found.astype(np.float64), exact, rtol=tolerance)
+
+
+@pytest.mark.parametrize("name", ISAS)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16", "int8", "int32"])
+@pytest.mark.parametrize("depth", [3000, 3001])
+def test_few_results_of_long_sums_are_summed_in_pieces(depth, dtype, name):
+    """Blocks of the depth are items; without them there would be one, or hardly more."""
+    rng = np.random.default_rng(7)
+    x, y, z = (values(rng, s, dtype) for s in ((depth, 60), (depth, 50), (60, 1)))
+    function = lambda x, y, z: x.T @ y + z
+    with config.using(cpu_isa=name):
+        vectors, found = isa.current().bits, kernels(function, x, y, z)
+    if vectors == 512 and dtype == "float32":
+        assert found == ["gemm"] * (1 + depth % 2) + ["gemv"]
+    found = run(function, x, y, z, name=name)[0]
+    if np.dtype(dtype) in dtypes.INTEGER:
+        np.testing.assert_array_equal(found, x.T @ y + z)
+        return
+    tolerance = {"float32": 1e-5, "float64": 1e-13, "bfloat16": 0.02}[dtype]
+    wide = [v.astype(np.float64) for v in (x, y, z)]
+    np.testing.assert_allclose(found.astype(np.float64), function(*wide), rtol=tolerance, atol=tolerance * depth**0.5)
+    with config.using(reproducible=True):
+        assert kernels(function, x, y, z)[-1] == "gemm"
