@@ -12,12 +12,11 @@ import nxjax.numpy as jnp
 from nxjax.errors import VerificationError
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.move import Move
-from nxjax.lower.cpu import held
 from nxjax.lower.cpu.held import parted
 from nxjax.lower.cpu.lower import _lowered, lower, lower_parts
 from nxjax.lower.cpu.memory_copies import onto_donated
 from nxjax.lower.cpu.tape import Buffer, CallStep, CopyStep, CpuProgram, Ref
-from nxjax.lower.cpu.verify import trace
+from nxjax.lower.cpu.verify import trace, verify_parts
 from nxjax.trace.types import ArrayType
 
 BYTES = 8192
@@ -264,4 +263,4 @@ def test_what_is_kept_for_the_next_call_is_not_given_away() -> None:
     parts.main.donated = (0,)
     onto_donated(parts.main)
     with pytest.raises(VerificationError, match="verify: constant: "):
-        held._verify(parts, whole, 1)
+        verify_parts(parts.preparation, parts.main, parts.kept, whole, 1)
