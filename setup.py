@@ -18,7 +18,8 @@ class Build(build_py):
                 self.mkpath(str(there.parent))
                 self.copy_file(str(page), str(there))
         root = Path() if self.editable_mode else Path(self.build_lib)
-        made = subprocess.run([sys.executable, "-m", "nxjax.backends.cpu.installing"], cwd=root, check=False)
+        command = [sys.executable, "-B", "-m", "nxjax.backends.cpu.installing"]
+        made = subprocess.run(command, cwd=root, check=False)
         if made.returncode:
             print("nxjax: the native runtime is compiled by the first process instead of now", file=sys.stderr)
 

@@ -1,6 +1,7 @@
 """The wheel and the source distribution: what is in them, and that the wheel alone imports without a warning."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -43,7 +44,7 @@ def test_the_rules_cover_every_file():
     assert tools["packages"]["find"]["include"] == ["nxjax*"]
     data = tools["package-data"]
     for path in (ROOT / "nxjax").rglob("*"):
-        if not path.is_file() or path.suffix == ".pyc":
+        if not path.is_file() or path.suffix in (".pyc", ".bin"):  # what Python and the installation make
             continue
         if path.suffix == ".py":
             assert (path.parent / "__init__.py").exists(), f"{path} is in no package"
@@ -63,6 +64,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(built, tmp_path):
     pages = {n for n in names if n.startswith("nxjax/docs/")}
     assert pages == {f"nxjax/docs/{p.name}" for p in (ROOT / "docs").glob("*.md")}
     of_package = {n for n in names if n.startswith("nxjax/")} - pages
+    made = {n for n in of_package if n.endswith(".bin")}
+    assert all(re.match(r"nxjax/backends/cpu/native/(runtime|calls)-\w+-\w+\.bin$", n) for n in made)
+    assert any("/runtime-" in n for n in made)
+    of_package -= made
     kinds = {".py", ".pyi", ".typed", ".hpp", ".cpp", ""}
     assert {Path(n).suffix for n in of_package} <= kinds
     here = {p.relative_to(ROOT).as_posix() for p in (ROOT / "nxjax").rglob("*") if p.is_file() and p.suffix in kinds}
