@@ -1,8 +1,8 @@
-"""`dataclass`, as the standard library's, for what every process defines and most never make: in a tenth of the time.
+"""`dataclass`, as the standard library's, for classes that every process defines: in about a tenth of the time.
 
-The standard library writes the methods of each class as text and compiles them, which takes as long as importing two
-modules. Here classes share the text of all methods but ``__init__``, and that one is compiled when the first object is
-made. A class made here and one of the standard library's cannot inherit from each other if they are frozen.
+The standard library writes the methods of each class as text and compiles them: 0.2 to 0.8 ms a class. Here all classes
+share one code for each method but ``__init__``, which is compiled when the first object is made. A frozen class made
+here and a frozen one of the standard library's cannot inherit from each other.
 """
 
 from __future__ import annotations

@@ -45,13 +45,9 @@ def addresses(symbols: Sequence[str], name: str, *what: str) -> list[int] | None
     return [found.addresses[s] for s in symbols]
 
 
-def write(code: bytes, name: str, *what: str) -> None:
-    """Keep object code for later processes."""
-    path = file_of(name)
-    unfinished = f"{path}.{os.getpid()}"
-    with open(unfinished, "wb") as file:
-        file.write(_head(code, what) + code)
-    os.replace(unfinished, path)
+def content(code: bytes, *what: str) -> bytes:
+    """A file with object code that was made for ``what``."""
+    return _head(code, what) + code
 
 
 def _head(code: bytes, what: Sequence[str]) -> bytes:

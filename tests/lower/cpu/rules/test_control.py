@@ -88,6 +88,34 @@ def test_a_large_carry_that_only_a_stencil_updates_is_not_copied():
         np.testing.assert_allclose(nx.jit(loop(count))(x), y, rtol=1e-5, atol=1e-6)
 
 
+BODIES = {
+    "product": lambda a, b, w: nx.numpy.tanh(a @ w) + 0.1 * b,
+    "held product": lambda a, b, w: 0.5 * nx.numpy.tanh(w @ a) + nx.numpy.roll(b, 1, 0),
+    "convolution": lambda a, b, w: nx.lax.conv(a[None, None], w[None, None, :3, :3], (1, 1), "SAME")[0, 0] + 0.1 * b,
+    "sort": lambda a, b, w: 0.9 * nx.numpy.sort(a, 0) + 0.05 * b,
+    "softmax": lambda a, b, w: nx.nn.softmax(a @ b.T) @ w,
+}
+
+
+@pytest.mark.parametrize("length", [4, 5])
+@pytest.mark.parametrize("body", BODIES)
+def test_bodies_of_every_kind_may_take_two_places(body, length):
+    """What a body makes once for itself is made again for the second of two turns."""
+    rng = np.random.default_rng(0)
+    a, b, w = (rng.normal(size=(3, 40, 40)) / 6).astype(np.float32)
+    step = lambda c, _: ((BODIES[body](*c, w), c[0]), c[1][0])
+    f = lambda a, b: nx.lax.scan(step, (a, b), None, length=length)
+    (loop,) = [s for s in lower(nx.make_jaxpr(f)(a, b).hoist_consts()[0]).steps if isinstance(s, RepeatStep)]
+    assert loop.counter.count == length // 2
+    (x, y), rows = nx.jit(f)(a, b)
+    expected = []
+    for _ in range(length):
+        expected.append(b[0])
+        a, b = np.asarray(BODIES[body](nx.array(a), nx.array(b), nx.array(w))), a
+    for got, right in ((x, a), (y, b), (rows, np.stack(expected))):
+        np.testing.assert_allclose(np.asarray(got), right, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("index", [-7, 0, 1, 2, 9])
 def test_an_index_out_of_range_is_moved_into_it(index):
     f = nx.jit(lambda i, x: nx.lax.switch(i, [lambda v: v, lambda v: v + 1, lambda v: v + 2], x))
