@@ -398,8 +398,9 @@ def test_import_loads_no_vendor_package():
 
 # What `import nxjax` loads: no op, no transform, no executor. May only shrink.
 LOADED = """
-    config config/digest config/table config/weak_registry errors numpy numpy/array_functions numpy/documented
-    numpy/eager numpy/methods numpy/operators numpy/placement ops trace trace/array trace/boundary trace/core
+    config config/digest config/forks config/table config/weak_registry errors numpy numpy/array_functions
+    numpy/documented numpy/eager numpy/methods numpy/operators numpy/placement ops trace trace/array trace/boundary
+    trace/core
     trace/dtypes trace/kinds trace/lazy trace/light trace/mesh trace/pages trace/params trace/partition
     trace/program trace/scope trace/sharding trace/sums trace/types
 """
@@ -497,6 +498,19 @@ def test_what_every_process_imports_makes_its_classes_without_text():
         if any(alias.name == "dataclass" for alias in node.names)
     ]
     assert not slow, "import it from nxjax.config.dataclass"
+
+
+def test_cached_properties_have_no_lock():
+    """Of Python 3.11's, all objects of a class share one: a child waits for ever if another thread had it."""
+    locked = [
+        f"{named(path)}:{node.lineno}"
+        for path in FILES
+        if named(path) != "config/forks.py"
+        for node in walked(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and node.module == "functools"
+        if any(alias.name == "cached_property" for alias in node.names)
+    ]
+    assert not locked, "import it from nxjax.config.forks"
 
 
 # Imports inside functions: why they stay there -> the files that have them, with their number. May only go down.

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Any, Final, final
 from weakref import WeakValueDictionary
 
@@ -17,6 +16,7 @@ from nxjax.backends import placing, registry
 from nxjax.backends.base import Backend, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
 from nxjax.config import current_settings
+from nxjax.config.forks import fork_lock
 from nxjax.trace.array import LARGE, DeviceArray, place_of
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
 from nxjax.trace.program import Program, check_sizes
@@ -114,7 +114,7 @@ class Dispatcher:
     def __init__(self) -> None:
         self._by_content: WeakValueDictionary[Any, Executable] = WeakValueDictionary()
         self._recent: dict[Any, Executable] = {}
-        self._lock = Lock()  # threads compile at once, and the oldest is found by iterating
+        self._lock = fork_lock()  # threads compile at once, and the oldest is found by iterating
 
     def compile(self, program: Program, *, device: Any = None, donate: tuple[int, ...] = ()) -> Executable:
         backend = registry.for_device(device)

@@ -8,9 +8,9 @@ the compiler to fold.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Final, NamedTuple, cast, final
 
+from nxjax.config.forks import fork_lock
 from nxjax.lower.passes.loops import HOLDERS, lifted
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
@@ -30,7 +30,7 @@ class _Seen(NamedTuple):
 
 # By the program with all its numbers as arguments, and how many these are: others of its arguments may look alike.
 _seen: Final[dict[tuple[str, int], _Seen]] = {}
-_lock: Final = Lock()
+_lock: Final = fork_lock()
 
 
 def with_arguments(program: Program) -> tuple[Program, tuple[DeviceArray, ...]]:

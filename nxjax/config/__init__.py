@@ -9,9 +9,7 @@ JAX's context managers for them.
 
 from __future__ import annotations
 
-import os
 import sys
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import ContextDecorator
@@ -19,6 +17,7 @@ from contextvars import ContextVar
 from operator import attrgetter
 from typing import Any, ClassVar, Final, ParamSpec, TypeVar, final
 
+from nxjax.config.forks import fork_lock
 from nxjax.config.table import (
     CALL,
     FIXED,
@@ -176,9 +175,7 @@ class Config(Declared):
         put(self, "_overriding", WeakRegistry[ConfigValues]())
         # Those without a mode stay for the next block with the same overrides: making one takes longer than a call.
         put(self, "_resting", {})
-        put(self, "_lock", threading.RLock())
-        if hasattr(os, "register_at_fork"):  # a thread that is not in the child may have held the lock
-            os.register_at_fork(after_in_child=lambda: put(self, "_lock", threading.RLock()))
+        put(self, "_lock", fork_lock())
 
     _process: ConfigValues
     _here: ContextVar[ConfigValues]

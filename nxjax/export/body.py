@@ -12,12 +12,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.backends import registry
+from nxjax.config.forks import cached_property
 from nxjax.errors import InvalidFileError, LoweringError
 from nxjax.lower.stablehlo import types as mlir
 from nxjax.ops.base import NDArray, move_batch

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.backends import registry
+from nxjax.config.forks import cached_property
 from nxjax.errors import GradientError, MissingExtraError, ParameterError, ShapeError, TreeError
 from nxjax.export.body import ExportedBody, call_exported
 from nxjax.ops.convert import convert_element_type

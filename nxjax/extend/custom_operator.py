@@ -7,7 +7,6 @@ An op that fails its test on samples of its types is not registered, and leaves 
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -15,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 
 from nxjax.backends import dispatch
+from nxjax.config.forks import fork_lock
 from nxjax.errors import KernelError, NxError, ParameterError, TracerArrayConversionError
 from nxjax.lower.npu import custom as npu
 from nxjax.ops import quant_elementwise
@@ -39,7 +39,7 @@ ALONE: Final = frozenset(("select_n", "clamp", "copy", "stop_gradient", "reduce_
 # Shapes and deviations of the operands that are drawn where no type says what fits.
 DRAWN: Final = (((2, 3), 1.0), ((4,), 6.0))
 # Names are taken one at a time; a definition may hold another.
-DEFINING: Final = threading.RLock()
+DEFINING: Final = fork_lock()
 
 
 def custom_op(

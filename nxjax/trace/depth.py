@@ -10,6 +10,7 @@ import sys
 import threading
 from typing import Final
 
+from nxjax.config.forks import fork_lock
 from nxjax.errors import NestingError
 
 # Frames of Python's and bytes of C's stack that one level takes at most, while it is traced, transformed and lowered.
@@ -19,7 +20,7 @@ _BYTES: Final = 7 * 512
 _RESERVE: Final = 256 * 1024
 _STEP: Final = 16
 _DEEPEST: Final = 2000
-_lock: Final = threading.Lock()
+_lock: Final = fork_lock()
 _before: int | None = None
 
 

@@ -11,9 +11,10 @@ import sys
 from _frozen_importlib import module_from_spec  # `importlib.util` has it from there, and more that nobody needs
 from collections.abc import Collection
 from importlib.machinery import ModuleSpec, PathFinder
-from threading import RLock
 from types import ModuleType
 from typing import Any
+
+from nxjax.config.forks import fork_lock
 
 
 def install(name: str, part: str, names: Collection[str] = ()) -> None:
@@ -42,7 +43,7 @@ def _loaded(spec: ModuleSpec) -> Any:
 
 def _rest(package: ModuleType, spec: ModuleSpec) -> Any:
     """``__getattr__`` of ``package``, which loads it."""
-    lock, names = RLock(), vars(package)
+    lock, names = fork_lock(), vars(package)
     loading = False
 
     def find(name: str) -> Any:

@@ -10,11 +10,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextvars import ContextVar, Token
-from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
+from nxjax.config.forks import cached_property
 from nxjax.errors import ShardingError, Shown
 from nxjax.trace.boundary import entry
 from nxjax.trace.params import Printed, param_class

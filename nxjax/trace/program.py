@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from os import PathLike
 from typing import Any, Final, TypeVar, final
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from nxjax.config import config
 from nxjax.config.digest import digest
+from nxjax.config.forks import cached_property
 from nxjax.errors import MemoryLimitError, ParameterError, ProgramError, Source
 from nxjax.trace.core import EVAL, Array, Arrays, Op, Trace, current_trace, run_in_trace
 from nxjax.trace.kinds import NO_FUNCTIONS, check_params

@@ -12,7 +12,6 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-import threading
 from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from nxjax.backends.cpu.native import fault
 from nxjax.backends.cpu.native.runtime import out_of_memory
 from nxjax.backends.cpu.native.sync import SYSTEM
 from nxjax.config import config
+from nxjax.config.forks import fork_lock
 from nxjax.errors import ExecutionError, SettingError
 
 PAGE: Final = mmap.PAGESIZE
@@ -56,14 +56,10 @@ class _Room:
         self.rows = deque(range(fault.PIECES))
         self.names: Any = (ctypes.c_char * (_NAME * fault.PIECES))()
         self.running[0] = 1  # no thread's
-        self._lock = threading.Lock()
+        self._lock = fork_lock()
         self._next = self._end = 0
         self._chunks: list[tuple[int, int]] = []
         self.functions = fault.install(ctypes.addressof(self.pieces), ctypes.addressof(self.running))
-        os.register_at_fork(after_in_child=self._forked)
-
-    def _forked(self) -> None:
-        self._lock = threading.Lock()
 
     def take(self, nbytes: int) -> int:
         """So many forbidden bytes that were never used."""

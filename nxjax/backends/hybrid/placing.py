@@ -21,12 +21,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import combinations, product
 from math import inf, isinf
 from typing import Final, TypeVar, final
 
 from nxjax.backends.hybrid.schedule import CALLER, HOST, Edge, Objective, Schedule, Slot, Transfer, Work
+from nxjax.config.forks import cached_property
 
 AT_HOST: Final = 0  # index of the host's memory
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -17,6 +16,7 @@ from nxjax.backends.ipu.cycles import step_name
 from nxjax.backends.ipu.exchange import Exchange, Footprint
 from nxjax.backends.ipu.layout import shares
 from nxjax.backends.ipu.liveness import Liveness, Visit
+from nxjax.config.forks import cached_property
 from nxjax.display import page
 from nxjax.errors import Source, TileMemoryError
 from nxjax.kernels.ipu.spec import Codelet

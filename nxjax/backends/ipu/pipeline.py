@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from nxjax.backends.ipu.engine import IpuEngine
 from nxjax.backends.ipu.executable import from_tiles, to_tiles
 from nxjax.backends.ipu.model import CycleModel
+from nxjax.config.forks import cached_property
 from nxjax.display import page
 from nxjax.errors import ExecutionError, ParameterError, TileMemoryError
 from nxjax.kernels.ipu.chip import IpuChip, IpuSystem

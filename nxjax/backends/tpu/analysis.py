@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, Final, final
 
 from nxjax.backends.tpu import picture
@@ -20,6 +19,7 @@ from nxjax.backends.tpu.layout import Shape
 from nxjax.backends.tpu.loops import BYTES, FLOPS, SECONDS, HloLoops
 from nxjax.backends.tpu.perfetto import trace
 from nxjax.backends.tpu.roofline import Roofline
+from nxjax.config.forks import cached_property
 
 COLLECTIVES: Final = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 # The largest of each kind that a report lists.

@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, final
 
 from nxjax.backends.tpu.layout import Shape, shapes
+from nxjax.config.forks import cached_property
 
 _COMPUTATION: Final = re.compile(r"^(ENTRY )?%?([\w.\-]+) .*\{\s*$")
 _INSTRUCTION: Final = re.compile(r"^\s+(ROOT )?%?([\w.\-]+) = ")

@@ -11,8 +11,9 @@ import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final, final
+
+from nxjax.config.forks import cached_property
 
 _SHAPE: Final = re.compile(r"([a-z]\w*)\[([^\]]*)\](?:\{([\d,]*)(?::((?:\{[^}]*\}|[^{}])*))?\})?")
 _TILES: Final = re.compile(r"T((?:\([^)]*\))+)")

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax import numpy as jnp
+from nxjax.config.forks import cached_property
 from nxjax.interop.graphs.values import straight_through
 from nxjax.ops.fake_quantize import quantize_dequantize, quantize_weight
 from nxjax.ops.quant_grid import Grid

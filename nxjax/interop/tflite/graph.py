@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.forks import cached_property
 from nxjax.errors import InvalidFileError, NxError
 from nxjax.interop.graphs.values import Refused, ValueInfo
 from nxjax.lower.npu.formats.tflite_file import TFLiteModel, subgraph, tables

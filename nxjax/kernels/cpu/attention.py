@@ -12,12 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Final, final
 
 import numpy as np
 
 from nxjax.config.digest import digest
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu.base import Kernel, KernelCost, NDArray, Touches, integer
 from nxjax.kernels.cpu.gemm import BatchAxis, Gemm, least
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value

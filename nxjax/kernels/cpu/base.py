@@ -15,13 +15,14 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, final
 
 import numpy as np
 
 from nxjax.config.dataclass import dataclass
 from nxjax.config.digest import digest
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 

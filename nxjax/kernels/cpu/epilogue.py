@@ -8,12 +8,12 @@ no product: anything that leaves rows of sums may end with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.config.dataclass import dataclass
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu import convert
 from nxjax.kernels.cpu.base import Box
 from nxjax.kernels.cpu.expression import Expression, identity

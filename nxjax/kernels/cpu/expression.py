@@ -8,13 +8,13 @@ memory: its inputs are values in registers, as `convert` describes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from nxjax.config.dataclass import dataclass
 from nxjax.config.digest import digest
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu import ops
 from nxjax.kernels.cpu.convert import constant
 from nxjax.kernels.cpu.ir import Function, Value, lanes_of

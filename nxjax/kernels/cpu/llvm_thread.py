@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import os
 import threading
 from _queue import Empty, SimpleQueue
 from collections.abc import Callable
@@ -16,10 +17,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar, final
 
+from nxjax.config.forks import fork_lock
+
 _T = TypeVar("_T")
 
 # Seconds that the thread stays for more to do: a busy system lets one that waits run sooner than a new one.
 _STAYS: Final = 1.0
+# Held by who works, so that a fork waits for it: who asked for the work may have gone on.
+_working: Final[Any] = fork_lock()
 # Bytes of stack that LLVM may need, and more; a program may have asked for threads with less.
 _STACK: Final = 1 << 20
 
@@ -29,8 +34,6 @@ class _Helper:
     """The thread, while there is one. Its queue and locks are C's: those of `threading` wait as llvmlite's does."""
 
     def __init__(self) -> None:
-        # Held by who works; who asked for it may have gone on meanwhile.
-        self.working = threading.RLock()
         self._asked: SimpleQueue[Callable[[], object]] = SimpleQueue()
         self._here = False
 
@@ -60,7 +63,7 @@ class _Helper:
                 self._now(self._asked.get_nowait())
 
     def _now(self, work: Callable[[], object]) -> None:
-        with self.working, suppress(Exception):
+        with _working, suppress(Exception):
             work()
 
 
@@ -110,12 +113,8 @@ class LlvmHandle:
         self.held = _HELD[id(held)] = held
 
     def __del__(self) -> None:
-        work = partial(_close, id(self.held))
         # Nobody waits: this thread may be anywhere, also between llvmlite's taking its lock and giving it back.
-        if _is_main():
-            _helper.do(work)
-        else:
-            work()
+        _helper.do(partial(_close, id(self.held)))
 
 
 def _close(key: int) -> None:
@@ -126,20 +125,18 @@ def _is_main() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def before_fork() -> None:
-    """A child has no helper, and no lock of llvmlite's that it held."""
-    _helper.working.acquire()
-
-
-def after_fork(*, child: bool) -> None:
+def _forked() -> None:
+    """A child has no helper."""
     global _helper
-    _helper.working.release()
-    if child:
-        _helper = _Helper()
+    _helper = _Helper()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 @atexit.register
 def _end() -> None:
     """Work that nobody waits for ends before the process takes LLVM apart."""
-    with _helper.working:
+    with _working:
         pass

@@ -22,13 +22,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
 from nxjax.config.dataclass import dataclass
 from nxjax.config.digest import digest
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu import knobs
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, OutputEffect, Touches
 from nxjax.kernels.cpu.expression import Constant, ExpressionNode

@@ -8,10 +8,10 @@ in rooms of the function's own stays in registers. Knows no program and no buffe
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import final
 
 from nxjax.config.dataclass import dataclass
+from nxjax.config.forks import cached_property
 from nxjax.kernels.cpu.base import Code, Kernel, pointer
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from nxjax.config.forks import cached_property
 from nxjax.kernels.ipu import expression_cycles as cost
 from nxjax.kernels.ipu.chip import IpuChip
 from nxjax.kernels.ipu.expression_helpers import closure

@@ -10,13 +10,13 @@ import json
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal, cast, final
 
 import numpy as np
 
 from nxjax.backends.evidence import digest
+from nxjax.config.forks import cached_property
 from nxjax.errors import InvalidFileError, ParameterError
 from nxjax.files import safe_io
 from nxjax.ops.base import NDArray

@@ -190,6 +190,6 @@ def test_a_fork_waits_for_who_works():
     assert os.waitstatus_to_exitcode(status) == 0
 
     def is_free() -> bool:
-        return llvm_thread._helper.working.acquire(blocking=False) and not llvm_thread._helper.working.release()
+        return llvm_thread._working.acquire(blocking=False) and not llvm_thread._working.release()
 
     assert _elsewhere(lambda: [is_free()]) == [True]  # for the parent's helper, too
