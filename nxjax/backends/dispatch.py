@@ -15,7 +15,7 @@ import numpy as np
 from nxjax.backends import placing, registry
 from nxjax.backends.base import Backend, Executable, ProgramPlacement
 from nxjax.backends.quiet import quiet
-from nxjax.config import current_settings
+from nxjax.config import config, current_settings
 from nxjax.config.forks import fork_lock
 from nxjax.trace.array import LARGE, DeviceArray, place_of
 from nxjax.trace.core import Op, Tracer, escaped_tracer_error
@@ -40,6 +40,8 @@ def execute(op: Op, args: Sequence[Any], params: dict[str, Any]) -> Any:
 
         if not by_numpy(op, [t.dtype for t in (*types, *(out if op.multi else (out,)))]):
             return _alone(op, args, params)
+    if op.host_only and (config.executor == "cpu" or registry.default().name == "cpu"):
+        return _alone(op, args, params)  # LAPACK's vectors, as under `jit`: which of equal ones are taken is free
     xs = [x.numpy() if x._data is None else x._data for x in args]
     if not op.multi and max([x.size for x in xs], default=0) >= LARGE:
         from nxjax.backends import eager_kernels

@@ -183,3 +183,10 @@ def test_batches_jit_and_errors():
             op(nx.ones((2, 3)), **params)
     with pytest.raises(ShapeError, match="empty"):
         hessenberg(nx.ones((0, 0)))
+
+
+def test_an_eager_schur_form_is_that_under_jit():
+    rng = np.random.default_rng(3)
+    for x in rng.standard_normal((40, 3, 3)).astype("f4"):  # the order of a block's rows is free
+        for a, b in zip(schur(nx.asarray(x), vectors=True), nx.jit(lambda x: schur(x, vectors=True))(x), strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())

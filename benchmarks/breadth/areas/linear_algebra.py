@@ -40,6 +40,16 @@ def eigenvalues(lib, a):
     return lib.numpy.linalg.eigvalsh(a)
 
 
+@program("n n: spd", rows=("n=40", "n=12 float64"), tolerance=20)
+def matrix_square_root(lib, a):
+    return lib.scipy.linalg.sqrtm(a).real
+
+
+@program("n n: spd", "m m: spd", "n m", rows=("n=30 m=20", "n=8 m=6 float64"), tolerance=20)
+def sylvester_equation(lib, a, b, c):
+    return lib.scipy.linalg.solve_sylvester(a, b, c)
+
+
 @program("n d", rows=("n=400 d=40", "n=50 d=10 float64"), tolerance=10)
 def singular_values(lib, a):
     return lib.numpy.linalg.svd(a, compute_uv=False)

@@ -25,7 +25,7 @@ from nxjax.trace.program import Equation
 
 NDArray = np.ndarray[Any, Any]
 Routine = Callable[[Sequence[NDArray], Sequence[NDArray]], None]
-_LETTERS: Final = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_LETTERS: Final = {dtypes.float32: "s", dtypes.float64: "d", dtypes.complex64: "c", dtypes.complex128: "z"}
 _SPELLED: Final = ("scipy_{}_64_", "{}_64_")
 _STRIP: Final = 16  # rows
 _BLOCK: Final = 64  # rows whose upper triangle is cleared together
@@ -34,16 +34,20 @@ _TURNED: Final = 1 << 16  # elements of matrices that are turned after a row of 
 
 @lru_cache(None)
 def _symbol(name: str) -> Any:
-    """The routine called ``name``; None where NumPy's library has none that takes integers of 64 bits."""
+    """The address of the routine ``name``; None where NumPy's library has none that takes integers of 64 bits."""
     try:
         # Symbols of what it depends on are found, too.
         library = ctypes.CDLL(_umath_linalg.__file__)
     except OSError:
         return None
     found = next((f for s in _SPELLED if (f := getattr(library, s.format(name), None)) is not None), None)
-    if found is not None:
-        found.restype = None
-    return found
+    return None if found is None else ctypes.cast(found, ctypes.c_void_p).value
+
+
+@lru_cache(None)
+def _function(name: str, count: int) -> Callable[..., None]:
+    """The routine called ``name``, of so many arguments, each of them an address or a length."""
+    return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * count)(_symbol(name))
 
 
 def _call(name: str, *args: int | bytes | NDArray) -> int:
@@ -53,41 +57,52 @@ def _call(name: str, *args: int | bytes | NDArray) -> int:
 
 def _call_each(name: str, count: int, *args: int | bytes | NDArray | tuple[NDArray, int]) -> list[int]:
     """`_call` so many times; of a pair, an array and bytes, the place moves by so many from one call to the next."""
-    info = ctypes.c_int64(0)
+    numbers = (ctypes.c_int64 * (len(args) + 1))()  # the last one is the info code
+    here = ctypes.addressof(numbers)
     passed: list[Any] = []
-    moving: list[tuple[ctypes.c_void_p, int, int]] = []
-    for x in args:
+    moving: list[tuple[int, int]] = []
+    letters = 0
+    for i, x in enumerate(args):
         if isinstance(x, int):
-            passed.append(ctypes.byref(ctypes.c_int64(x)))
+            numbers[i] = x
+            passed.append(here + 8 * i)
         elif isinstance(x, bytes):
+            letters += 1
             passed.append(x)
+        elif isinstance(x, tuple):
+            moving.append((i, x[1]))
+            passed.append(x[0].ctypes.data)
         else:
-            array, step = x if isinstance(x, tuple) else (x, 0)
-            place = array.ctypes.data
-            passed.append(ctypes.c_void_p(place))
-            if step:
-                moving.append((passed[-1], place, step))
-    lengths = [ctypes.c_size_t(1) for x in args if isinstance(x, bytes)]
-    routine, found = _symbol(name), list[int]()
-    for i in range(count):
-        for pointer, place, step in moving:
-            pointer.value = place + i * step
-        routine(*passed, ctypes.byref(info), *lengths)
-        found.append(info.value)
+            passed.append(x.ctypes.data)
+    passed += [here + 8 * len(args), *[1] * letters]
+    routine, found = _function(name, len(passed)), list[int]()
+    for _ in range(count):
+        routine(*passed)
+        found.append(numbers[len(args)])
+        for i, step in moving:
+            passed[i] += step
     return found
 
 
 def _room(name: str, before: Sequence[Any], dtype: DType, after: Sequence[Any] = ()) -> tuple[NDArray, int]:
     """The work space that a routine asks for, and its length."""
-    answer = np.zeros(1, dtype)
-    _call(name, *before, answer, -1, *after)
-    # A single-precision number may have been rounded down.
-    size = max(1, int(np.nextafter(answer[0].real, np.inf)))
+    known = lambda xs: tuple([x if isinstance(x, (int, bytes)) else None for x in xs])
+    size = _length(name, known(before), dtype, known(after))
     return np.empty(size, dtype), size
 
 
+@lru_cache(1024)
+def _length(name: str, before: Sequence[Any], dtype: DType, after: Sequence[Any]) -> int:
+    """The question for that; the answer does not depend on what is in the arrays, which are None here."""
+    answer, unread = np.zeros(1, dtype), np.zeros(2, np.complex128)
+    given = lambda xs: [unread if x is None else x for x in xs]
+    _call(name, *given(before), answer, -1, *given(after))
+    # A single-precision number may have been rounded down.
+    return max(1, int(np.nextafter(answer[0].real, np.inf)))
+
+
 def _name(dtype: DType, real: str, unitary: str = "") -> str:
-    return _LETTERS[dtype.name] + (unitary if unitary and dtype in dtypes.COMPLEX else real)
+    return _LETTERS[dtype] + (unitary if unitary and dtype in dtypes.COMPLEX else real)
 
 
 def _matrices(x: NDArray, ndim: int = 2) -> NDArray:
@@ -272,6 +287,65 @@ def _bidiagonal(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     left[failed] = right[failed] = values[failed] = np.nan
 
 
+def _schur(ins: Sequence[NDArray], outs: Sequence[NDArray], *, vectors: bool) -> None:
+    (x,), d = ins, ins[0].dtype
+    n, none = x.shape[-1], np.empty(1, d)
+    a, q = np.empty((n, n), d), np.empty((n, n), d) if vectors else none
+    # Eigenvalues; those of a real matrix in two parts.
+    values = (np.empty(n, d),) if d in dtypes.COMPLEX else (np.empty(n, d), np.empty(n, d))
+    after = (*((np.empty(n, dtypes.real_part(d)),) if d in dtypes.COMPLEX else ()), none)
+    # No order is asked for: neither what would choose it nor the count of what it chose is used.
+    before = (b"V" if vectors else b"N", b"N", none, n, a, n, np.empty(1, np.int64), *values, q, n)
+    work = _room(_name(d, "gees"), before, d, after)
+    many = [_matrices(y) for y in outs]
+    for i, one in enumerate(_matrices(x)):
+        _turn(one, a)
+        if not np.isfinite(one).all() or _call(_name(d, "gees"), *before, *work, *after):
+            for y in many:
+                y[i] = np.nan
+        else:
+            for found, y in zip((a, q), many, strict=False):
+                _turn(found, y[i])
+
+
+def _hessenberg(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (x,), (y, taus) = ins, outs
+    n = x.shape[-1]
+    a, name, work = np.empty((n, n), x.dtype), _name(x.dtype, "gehrd"), None
+    for one, packed, tau in zip(_matrices(x), _matrices(y), _matrices(taus, 1), strict=True):
+        before = (n, 1, n, a, n, tau)
+        work = work or _room(name, before, x.dtype)
+        _turn(one, a)
+        _call(name, *before, *work)
+        _turn(a, packed)
+
+
+def _tridiagonal_form(ins: Sequence[NDArray], outs: Sequence[NDArray], *, lower: bool) -> None:
+    (x,), n = ins, ins[0].shape[-1]
+    a, name, work = np.empty((n, n), x.dtype), _name(x.dtype, "sytrd", "hetrd"), None
+    each = (_matrices(x), _matrices(outs[0]), *(_matrices(y, 1) for y in outs[1:]))
+    for one, packed, diagonal, beside, tau in zip(*each, strict=True):
+        before = (b"L" if lower else b"U", n, a, n, diagonal, beside, tau)
+        work = work or _room(name, before, x.dtype)
+        _turn(one, a)
+        _call(name, *before, *work)
+        _turn(a, packed)
+
+
+def _qr_pivots(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
+    (x,), (y,) = ins, outs
+    m, n = x.shape[-2:]
+    a, order, tau = np.empty((n, m), x.dtype), np.empty(n, np.int64), np.empty(min(m, n), x.dtype)
+    name, before = _name(x.dtype, "geqp3"), (m, n, a, m, order, tau)
+    after = (np.empty(2 * n, dtypes.real_part(x.dtype)),) if x.dtype in dtypes.COMPLEX else ()
+    work = _room(name, before, x.dtype, after)
+    for one, columns in zip(_matrices(x), _matrices(y, 1), strict=True):
+        _turn(one, a)
+        order[...] = 0  # no column has its place
+        _call(name, *before, *work, *after)
+        columns[...] = order - 1
+
+
 # What stands for an op, and the symbols that it calls: of real, and of complex numbers.
 _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "cholesky": (_cholesky, "potrf", "potrf"),
@@ -280,6 +354,10 @@ _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "geqrf": (_geqrf, "geqrf", "geqrf"),
     "householder_product": (_householder_product, "orgqr", "ungqr"),
     "lu": (_lu, "getrf", "getrf"),
+    "schur": (_schur, "gees", "gees"),
+    "hessenberg": (_hessenberg, "gehrd", "gehrd"),
+    "tridiagonal": (_tridiagonal_form, "sytrd", "hetrd"),
+    "qr_pivots": (_qr_pivots, "geqp3", "geqp3"),
 }
 
 # Results that are vectors, which take longer than the values do.
@@ -293,7 +371,7 @@ def routine(e: Equation, read: Sequence[bool]) -> Routine | None:
     """
     function, *symbols = _ROUTINES[e.op.name]
     type = e.inputs[0].type
-    if not all(v.type.size for v in (*e.inputs, *e.outputs)) or type.dtype.name not in _LETTERS:
+    if not all(v.type.size for v in (*e.inputs, *e.outputs)) or type.dtype not in _LETTERS:
         return None
     if _symbol(_name(type.dtype, *symbols)) is None:
         return None

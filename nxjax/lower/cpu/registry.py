@@ -50,7 +50,9 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     },
 }
 # Ops that a library has a routine for, where kernels are slower: see `lapack`.
-LIBRARY: Final = frozenset(("cholesky", "eigh", "geqrf", "householder_product", "lu", "svd"))
+LIBRARY: Final = frozenset(
+    ["cholesky", "eigh", "geqrf", "hessenberg", "householder_product", "lu", "qr_pivots", "schur", "svd", "tridiagonal"]
+)
 _HOMES: Final = {name: file for file, names in MODULES.items() for name in names}
 NAMES: Final = frozenset(_HOMES)
 

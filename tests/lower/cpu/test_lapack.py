@@ -116,3 +116,39 @@ def test_nothing_stands_for_what_has_no_elements():
     x = np.zeros((0, 0), "f4")
     (e,) = nx.make_jaxpr(lambda x: vocabulary.every()["cholesky"](x))(x).equations
     assert routine_of(e, (True,)) is None
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 3, 20])
+@pytest.mark.parametrize("vectors", [True, False])
+def test_schur(dtype: str, n: int, vectors: bool):
+    x = drawn(3, n, n, dtype=dtype)
+    x[1, 1, 0] = np.nan
+    (t, *q), wanted = both("schur", x, vectors=vectors)
+    assert all(np.isnan(y[1]).all() for y in (t, *q, *wanted))
+    sizes = lambda y: np.sort(np.abs(np.linalg.eigvals(y[::2])), -1)
+    close(sizes(t), sizes(x))
+    # Which of equal vectors are taken is free: their signs, and the order of blocks.
+    assert not np.tril(t[::2], -1 if dtype[0] == "c" else -2).any()
+    for vectors in q:
+        turned = vectors.conj().swapaxes(-1, -2)
+        close((vectors @ turned)[::2], np.broadcast_to(np.eye(n, dtype=dtype), (2, n, n)))
+        close((vectors @ t @ turned)[::2], x[::2])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [2, 3, 20])
+def test_hessenberg_and_tridiagonal_forms(dtype: str, n: int):
+    x = drawn(2, n, n, dtype=dtype)
+    for y, wanted in zip(*both("hessenberg", x), strict=True):
+        close(y, wanted)
+    for lower in (True, False):
+        for y, wanted in zip(*both("tridiagonal", x, lower=lower), strict=True):
+            close(y, wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(5, 9), (9, 5), (1, 6), (70, 70)])
+def test_pivots(dtype: str, shape: tuple[int, int]):
+    (found,), (wanted,) = both("qr_pivots", drawn(2, *shape, dtype=dtype))
+    np.testing.assert_array_equal(found, wanted)
