@@ -202,6 +202,33 @@ def _householder_product(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> Non
         _turn(a, q)
 
 
+def _triangular_solve(
+    ins: Sequence[NDArray],
+    outs: Sequence[NDArray],
+    *,
+    left_side: bool,
+    lower: bool,
+    transpose_a: bool,
+    conjugate_a: bool,
+    unit_diagonal: bool,
+) -> None:
+    """op(A) X = B is X^T op(A)^T = B^T for who reads transposes: A's triangle and the side are the other ones."""
+    (a, b), (x,) = ins, outs
+    x[...] = b
+    n, (rows, columns) = a.shape[-1], x.shape[-2:]
+    if conjugate_a and not transpose_a:
+        a = a.conj()
+    letters = (
+        b"R" if left_side else b"L",
+        b"U" if lower else b"L",
+        b"N" if not transpose_a else b"C" if conjugate_a else b"T",
+        b"U" if unit_diagonal else b"N",
+    )
+    for matrix, each in zip(_matrices(a), _matrices(x), strict=True):
+        # A routine of BLAS: it has no info code, and does not look for it.
+        _call(_name(x.dtype, "trsm"), *letters, columns, rows, np.ones(1, x.dtype), matrix, n, each, columns)
+
+
 def _lu(ins: Sequence[NDArray], outs: Sequence[NDArray]) -> None:
     """Leaves the columns of the factors contiguous: ``[..., n, m]`` in the memory of ``[..., m, n]``."""
     (x,), (y, pivots, permutation) = ins, outs
@@ -354,6 +381,7 @@ _ROUTINES: Final[dict[str, tuple[Callable[..., None], str, str]]] = {
     "geqrf": (_geqrf, "geqrf", "geqrf"),
     "householder_product": (_householder_product, "orgqr", "ungqr"),
     "lu": (_lu, "getrf", "getrf"),
+    "triangular_solve": (_triangular_solve, "trsm", "trsm"),
     "schur": (_schur, "gees", "gees"),
     "hessenberg": (_hessenberg, "gehrd", "gehrd"),
     "tridiagonal": (_tridiagonal_form, "sytrd", "hetrd"),

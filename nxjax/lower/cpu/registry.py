@@ -50,9 +50,10 @@ MODULES: Final[Mapping[str, frozenset[str]]] = {
     },
 }
 # Ops that a library has a routine for, where kernels are slower: see `lapack`.
-LIBRARY: Final = frozenset(
-    ["cholesky", "eigh", "geqrf", "hessenberg", "householder_product", "lu", "qr_pivots", "schur", "svd", "tridiagonal"]
-)
+LIBRARY: Final = frozenset((
+    "cholesky", "eigh", "geqrf", "hessenberg", "householder_product", "lu", "qr_pivots", "schur", "svd",
+    "triangular_solve", "tridiagonal",
+))  # fmt: skip
 _HOMES: Final = {name: file for file, names in MODULES.items() for name in names}
 NAMES: Final = frozenset(_HOMES)
 

@@ -152,3 +152,14 @@ def test_hessenberg_and_tridiagonal_forms(dtype: str, n: int):
 def test_pivots(dtype: str, shape: tuple[int, int]):
     (found,), (wanted,) = both("qr_pivots", drawn(2, *shape, dtype=dtype))
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("flags", range(32))
+def test_triangular_systems(dtype: str, flags: int):
+    names = ("left_side", "lower", "transpose_a", "conjugate_a", "unit_diagonal")
+    params = {name: bool(flags >> i & 1) for i, name in enumerate(names)}
+    a = drawn(2, 7, 7, dtype=dtype) / 8 + np.eye(7, dtype=dtype)
+    b = drawn(2, *((7, 3) if params["left_side"] else (3, 7)), dtype=dtype)
+    (x,), (wanted,) = both("triangular_solve", a, b, **params)
+    close(x, wanted)
