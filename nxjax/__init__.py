@@ -26,6 +26,9 @@ try:
     from nxjax.trace.lazy import load as _load
     from nxjax.trace.lazy import missing_attribute as _missing
     from nxjax.trace.lazy import replacement_hint as _instead
+    from nxjax.trace.lazy import settle as _settle
+
+    _settle()
 finally:
     if _collects:
         _gc.enable()

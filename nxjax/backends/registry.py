@@ -6,7 +6,6 @@ Lazy: a backend's module is imported when it is first asked for, a vendor's pack
 
 from __future__ import annotations
 
-import importlib
 import warnings
 from functools import lru_cache
 from typing import Any, Final, final
@@ -14,6 +13,7 @@ from typing import Any, Final, final
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.config import config
 from nxjax.errors import ExecutionError, ParameterError
+from nxjax.trace.lazy import load
 from nxjax.trace.program import Program
 
 _BUILT_IN: Final = {
@@ -47,7 +47,7 @@ def _paths() -> dict[str, str]:
 @lru_cache(1)
 def _plugins() -> tuple[str, ...]:
     """Platforms of installed plugins that are not built in."""
-    return tuple(n for n in importlib.import_module(_PLUGINS).other_names() if n not in _paths())
+    return tuple(n for n in load(_PLUGINS).other_names() if n not in _paths())
 
 
 def names() -> list[str]:
@@ -60,7 +60,7 @@ def get(name: str) -> Backend:
     """The backend called ``name``."""
     path = _BUILT_IN.get(name) or _paths().get(name)
     if path is None and name in _plugins():
-        return importlib.import_module(_PLUGINS).backend_for(name)
+        return load(_PLUGINS).backend_for(name)
     if path is None:
         raise ParameterError(f"backends: no backend {name!r}", expected=", ".join(names()))
     found = _loaded(path) if name in _BUILT_IN else _announced(name, path)
@@ -70,7 +70,7 @@ def get(name: str) -> Backend:
 
 def _loaded(path: str) -> Any:
     module, _, attribute = path.partition(":")
-    return getattr(importlib.import_module(module), attribute)()
+    return getattr(load(module), attribute)()
 
 
 def _announced(name: str, path: str) -> Backend:

@@ -9,10 +9,10 @@ which imports the file that holds the op and remembers the op here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any, Final
 
 from nxjax.ops.index import FACES, FILES
+from nxjax.trace import lazy
 from nxjax.trace.core import OPS, Op, get_op
 
 _HOMES: Final = {name: file for file, names in FILES.items() for name in names.split()}
@@ -47,13 +47,13 @@ def functions(
 def load(name: str) -> None:
     """Import what makes the op ``name``, if there is one."""
     if name in _HOMES:
-        import_module(f"nxjax.{_HOMES[name]}")
+        lazy.load(f"nxjax.{_HOMES[name]}")
 
 
 def every() -> dict[str, Op]:
     """All ops of nxjax by name, all loaded."""
     for file in FILES:
-        import_module(f"nxjax.{file}")
+        lazy.load(f"nxjax.{file}")
     return {name: OPS[name] for name in _HOMES}
 
 

@@ -12,13 +12,21 @@ from typing import Any, NoReturn
 
 def load(module: str) -> Any:
     """The module of that name. What an import makes stays: looking through it for garbage takes a tenth of the time."""
-    collects = gc.isenabled()
+    if module in sys.modules or not gc.isenabled():
+        return import_module(module)
     gc.disable()
     try:
         return import_module(module)
     finally:
-        if collects:
-            gc.enable()
+        settle()
+        gc.enable()
+
+
+def settle() -> None:
+    """Let all objects count as old, as if they had just been looked through for garbage."""
+    if not gc.get_freeze_count():  # what somebody has frozen stays so
+        gc.freeze()
+        gc.unfreeze()
 
 
 def module_of_name(files: Mapping[str, str]) -> dict[str, str]:

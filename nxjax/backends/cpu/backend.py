@@ -6,7 +6,6 @@ Must not import the compiler itself: a program that never compiles, as its funct
 from __future__ import annotations
 
 import ctypes
-import importlib
 import sys
 from collections.abc import Mapping
 from importlib.machinery import PathFinder
@@ -16,6 +15,7 @@ from nxjax.backends import registry
 from nxjax.backends.base import Backend, Device, Executable
 from nxjax.backends.cpu.first_run import FirstByMeaning, simple_as_it_stands, simplified
 from nxjax.config import config
+from nxjax.trace.lazy import load
 from nxjax.trace.program import Program
 from nxjax.trace.shortcuts import is_allowed
 
@@ -102,7 +102,7 @@ class CpuBackend(Backend):
 
     def memory_stats(self, device: Device) -> dict[str, Any] | None:
         """What arrays, and programs that run, hold; what is kept for the next ones; how often that served."""
-        counts = importlib.import_module(_RUNTIME).runtime().statistics()
+        counts = load(_RUNTIME).runtime().statistics()
         return {
             "bytes_in_use": counts["in_use"],
             "peak_bytes_in_use": counts["peak"],
@@ -135,8 +135,8 @@ _RUNTIME: Final = "nxjax.backends.cpu.native.runtime"
 
 
 def _compiler() -> Any:
-    return importlib.import_module(_COMPILER)
+    return load(_COMPILER)
 
 
 def _stored() -> Any:
-    return importlib.import_module("nxjax.backends.cpu.stored")
+    return load("nxjax.backends.cpu.stored")

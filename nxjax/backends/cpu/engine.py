@@ -24,6 +24,7 @@ from nxjax.kernels.cpu.ir import INLINED, LlvmModule
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.llvm_thread import LlvmHandle, apart
 from nxjax.lower.reproducible import check_rounding
+from nxjax.trace.lazy import load
 
 _T = TypeVar("_T")
 
@@ -65,12 +66,9 @@ class KernelCache:
     """
 
     def __init__(self, isa: Isa, level: int = 2) -> None:
-        import llvmlite
-        import llvmlite.binding as llvm
-
         self.isa = isa
-        self._llvm: Any = llvm
-        self._version = f"{_emitters()} {llvmlite.__version__} {isa.name} {isa.cpu} {isa.features} {level}"
+        self._llvm = load("llvmlite.binding")
+        self._version = f"{_emitters()} {load('llvmlite').__version__} {isa.name} {isa.cpu} {isa.features} {level}"
         self._level = level
         self._machine = apart(lambda: LlvmHandle(self._new_machine()))
         # Where functions of the process are that code has asked for.

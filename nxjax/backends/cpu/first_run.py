@@ -21,6 +21,7 @@ from nxjax.config import config
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray
 from nxjax.trace.evaluate import evaluate
+from nxjax.trace.lazy import load
 from nxjax.trace.program import Equation, Literal, Program
 from nxjax.transforms.jit_stages import Repeated
 
@@ -54,9 +55,7 @@ def simplified(program: Program) -> Program | None:
     """What is left of ``program`` after simplification, if that `is_simple`."""
     if config.compile_first:
         return None
-    from nxjax.lower.cpu.lower import prepared
-
-    ready = prepared(program)
+    ready = load("nxjax.lower.cpu.lower").prepared(program)
     return ready if is_simple(ready) else None
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import Any, Final, final
+from typing import Final, final
 
 from nxjax.config import config
 from nxjax.config.dataclass import dataclass
 from nxjax.errors import ParameterError
 from nxjax.kernels.cpu import permission
 from nxjax.kernels.cpu.llvm_thread import apart
+from nxjax.trace.lazy import load
 
 
 @final
@@ -74,9 +75,7 @@ _HWCAP: Final = {"dotprod": 20}
 @lru_cache(1)
 def host() -> tuple[str, dict[str, bool], str]:
     """LLVM's name of the processor, its features, and the triple."""
-    import llvmlite.binding as llvm
-
-    binding: Any = llvm
+    binding = load("llvmlite.binding")
     name, features, triple = apart(
         lambda: (binding.get_host_cpu_name(), dict(binding.get_host_cpu_features()), binding.get_process_triple())
     )

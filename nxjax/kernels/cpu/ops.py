@@ -13,7 +13,6 @@ work on scalars and on vectors of any length. Knows no memory, loop or program.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, final
 
@@ -26,6 +25,7 @@ from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.op_files import COMPLEX, MODULES
 from nxjax.ops.primitives import DECOMPOSED, decomposition, replayed
 from nxjax.trace import dtypes
+from nxjax.trace.lazy import load
 from nxjax.trace.program import Equation
 
 DType = np.dtype[Any]
@@ -153,7 +153,7 @@ def entries(name: str, *, real: bool = False) -> list[EmitRule]:
         if real and len(modules) > 1:
             modules = [module for module in modules if module != COMPLEX]
         for module in modules:
-            importlib.import_module(f"nxjax.kernels.cpu.{module}")
+            load(f"nxjax.kernels.cpu.{module}")
         _complete.add((name, real))
     return _entries.get(name, [])
 

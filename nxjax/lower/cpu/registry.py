@@ -6,11 +6,11 @@ Knows no rule.
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from nxjax.kernels.cpu import ops
+from nxjax.trace.lazy import load
 from nxjax.trace.program import Equation
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def rule_of(name: str) -> Rule | None:
     """The rule for the op ``name``."""
     if name not in _ready and name in _HOMES:
         # Another thread may be in the middle of the file: a rule is there then, and what it calls is not.
-        importlib.import_module(f"nxjax.lower.cpu.rules.{_HOMES[name]}")
+        load(f"nxjax.lower.cpu.rules.{_HOMES[name]}")
         _ready.add(name)
     return _rules.get(name)
 
