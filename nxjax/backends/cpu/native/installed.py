@@ -17,6 +17,7 @@ from nxjax.backends.cpu.native.loading import Unlinkable, keep, outside, room
 from nxjax.config.digest import digest, digest_of_files
 
 _HERE: Final = os.path.dirname(__file__)
+_ROOT: Final = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))
 # What the texts come from, beside this folder: LLVM's language.
 _LANGUAGE: Final = ("intrinsics.py", "ir.py", "ir_types.py")
 _DIGEST: Final = 32  # bytes
@@ -52,7 +53,7 @@ def content(code: bytes, *what: str) -> bytes:
 
 def _head(code: bytes, what: Sequence[str]) -> bytes:
     """What a file begins with: digests of all that its text comes from, and of the code."""
-    language = os.path.join(os.path.dirname(os.path.dirname(os.path.dirname(_HERE))), "kernels", "cpu")
+    language = os.path.join(_ROOT, "kernels", "cpu")
     here = sorted(os.path.join(_HERE, n) for n in os.listdir(_HERE) if n.endswith(".py"))
-    sources = digest_of_files([*here, *(os.path.join(language, n) for n in _LANGUAGE)], _HERE)
+    sources = digest_of_files([*here, *(os.path.join(language, n) for n in _LANGUAGE)], _ROOT)
     return digest("\n".join([sources.hex(), *what]).encode()).digest() + digest(code).digest()
