@@ -137,7 +137,7 @@ def _share(files: tuple[str, ...]) -> int:
     try:
         numbers: list[int] = []
         for name in files:
-            with open(name, encoding="ascii") as file:
+            with open(name, encoding="utf-8") as file:
                 numbers += map(int, file.read().split())
     except (OSError, ValueError):  # no such files; "max"
         return 2**20
