@@ -135,6 +135,8 @@ _RUNTIME: Final = "nxjax.backends.cpu.native.runtime"
 
 
 def _compiler() -> Any:
+    if _COMPILER not in sys.modules:
+        load("nxjax.kernels.cpu.llvm_thread").fetch()
     return load(_COMPILER)
 
 

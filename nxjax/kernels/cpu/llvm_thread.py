@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import _thread
 import atexit
+import ctypes
 import os
+import sys
 import threading
 from _queue import Empty, SimpleQueue
 from collections.abc import Callable
@@ -18,6 +20,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, final
 
 from nxjax.config.forks import fork_lock
+from nxjax.trace.lazy import load
 
 _T = TypeVar("_T")
 
@@ -96,6 +99,17 @@ def apart(work: Callable[[], _T]) -> _T:
     if failed:
         raise failed[0]
     return made[0]
+
+
+def fetch() -> None:
+    """Have LLVM's library put in memory while this thread goes on: Python's own call keeps all threads waiting.
+
+    Where that fails, llvmlite does it, or says why not.
+    """
+    if hasattr(os, "RTLD_NOW"):
+        name = "libllvmlite.dylib" if sys.platform == "darwin" else "libllvmlite.so"
+        path = os.path.join(os.path.dirname(load("llvmlite").__file__), "binding", name)
+        _helper.do(lambda: ctypes.CDLL(None).dlopen(os.fsencode(path), os.RTLD_NOW))
 
 
 # What is to be closed. Garbage of a cycle is ended all at once, also what another thread is closing just then: what is

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 from typing import Any
@@ -193,3 +194,21 @@ def test_a_fork_waits_for_who_works():
         return llvm_thread._working.acquire(blocking=False) and not llvm_thread._working.release()
 
     assert _elsewhere(lambda: [is_free()]) == [True]  # for the parent's helper, too
+
+
+FETCHES = """
+import ctypes, os, sys
+from importlib import resources
+from nxjax.kernels.cpu import llvm_thread
+llvm_thread.fetch()
+llvm_thread.apart(lambda: None)
+assert "llvmlite.binding" not in sys.modules
+from llvmlite.utils import get_library_name
+with resources.as_file(resources.files("llvmlite") / "binding" / get_library_name()) as path:
+    ctypes.CDLL(str(path), mode=os.RTLD_NOLOAD)  # fails if it is not there yet
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "RTLD_NOLOAD"), reason="no system of the Unix kind")
+def test_the_library_can_be_fetched_ahead():
+    subprocess.run([sys.executable, "-c", FETCHES], check=True)
