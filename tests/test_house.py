@@ -524,8 +524,8 @@ INNER: dict[str, str] = {
         export/exported*3 export/lowering*2 lower/cpu/held lower/cpu/memory
         generation/genai*3 interop/jax*3 stablehlo/function
         lax/sharding lower/cpu/lower lower/cpu/registry nn/modules/base numpy/at
-        numpy/creation numpy/elementwise*3 numpy/methods*7 numpy/placement*4 numpy/standard predict/features
-        predict/predictor runtime/__init__ runtime/device sharding*2 transforms/jit backends/placing*2
+        numpy/creation numpy/elementwise*3 numpy/methods*7 numpy/placement*4 numpy/standard numpy/subscripts
+        predict/features predict/predictor runtime/__init__ runtime/device sharding*2 transforms/jit backends/placing*2
         backends/cpu/compiled_later numpy/ranges ops/arithmetic transforms/jit_options
         """,
     "where the package or the chip is, or the kernel is wanted, it is loaded": """

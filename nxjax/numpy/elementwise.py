@@ -17,6 +17,7 @@ from nxjax.numpy import eager
 from nxjax.numpy.documented import example, named, taking
 from nxjax.numpy.promotion import (
     as_operand,
+    boolean,
     broadcast_shape,
     broadcast_to_shape,
     convert,
@@ -331,12 +332,6 @@ less = _ordering("less", "lt", "x < y.")
 less_equal = _ordering("less_equal", "le", "x <= y.")
 greater = _ordering("greater", "gt", "x > y.")
 greater_equal = _ordering("greater_equal", "ge", "x >= y.")
-
-
-def boolean(x: Any, where: str) -> Array:
-    """``x != 0``."""
-    v = as_operand(x, where)
-    return v if v.dtype == dtypes.bool_ else convert(v, dtypes.bool_)
 
 
 def _logical(name: str, op: str, doc: str) -> Binary:

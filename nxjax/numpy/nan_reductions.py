@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from nxjax.numpy.documented import example, named
-from nxjax.numpy.elementwise import boolean, logical_not
+from nxjax.numpy.elementwise import logical_not
 from nxjax.numpy.floats import isnan
-from nxjax.numpy.promotion import as_operand, convert, reject_out
+from nxjax.numpy.promotion import as_operand, boolean, convert, reject_out
 from nxjax.numpy.reductions import (
     all,
     argmax,

@@ -48,6 +48,12 @@ def convert(x: Array, dtype: DType, weak: bool = False) -> Array:
     return ops.convert_element_type(x, dtype=dtype, weak=weak)
 
 
+def boolean(x: Any, where: str) -> Array:
+    """``x != 0``."""
+    v = as_operand(x, where)
+    return v if v.dtype == dtypes.bool_ else convert(v, dtypes.bool_)
+
+
 def widen_index(index: Array) -> Array:
     """Whole numbers of at least 32 bits: a narrow dtype does not hold the sizes that an index is compared with."""
     return convert(index, dtypes.int32) if index.dtype.itemsize < 4 else index

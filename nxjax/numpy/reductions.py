@@ -10,15 +10,14 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import DtypeError, ShapeError
-from nxjax.numpy.creation import full
 from nxjax.numpy.documented import example, named
 from nxjax.numpy.eager import reduction
-from nxjax.numpy.elementwise import boolean, subtract
 from nxjax.numpy.promotion import (
     along,
     as_axes,
     as_axis,
     as_operand,
+    boolean,
     broadcast_to_shape,
     convert,
     full_like,
@@ -27,7 +26,6 @@ from nxjax.numpy.promotion import (
     promote_to,
     reject_out,
 )
-from nxjax.numpy.shapes import broadcast_to, moveaxis, size
 from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.trace import dtypes
@@ -68,7 +66,7 @@ def _keep(y: Array, shape: tuple[int, ...], axes: Axes) -> Array:
 def _masked(x: Array, mask: Any, fill: Any) -> Array:
     m = boolean(mask, "where")
     if m.shape != x.shape:
-        m = broadcast_to(m, x.shape)
+        m = jnp.broadcast_to(m, x.shape)
     other = broadcast_to_shape(convert(fill, x.dtype), x.shape) if isinstance(fill, Array) else like(x, fill)
     return ops.select_n(m, other, x)
 
@@ -221,7 +219,7 @@ def _complex_extremum(name: str, x: Array, axes: Axes) -> Array:
     """By real part, then imaginary part."""
     rest = [i for i in range(x.ndim) if i not in axes]
     flat = ops.reshape(
-        moveaxis(x, tuple(rest), tuple(range(len(rest)))),
+        jnp.moveaxis(x, tuple(rest), tuple(range(len(rest)))),
         shape=(*(x.shape[i] for i in rest), math.prod(x.shape[i] for i in axes)),
     )
     ordered = jnp.sort(flat, axis=-1)
@@ -285,7 +283,7 @@ def count_nonzero(a: ArrayLike, axis: int | Sequence[int] | None = None, keepdim
 def ptp(a: ArrayLike, axis: int | Sequence[int] | None = None, out: None = None, keepdims: bool = False) -> Array:
     """Largest minus smallest over ``axis``; nan where there is one."""
     reject_out("ptp", out)
-    return subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
+    return jnp.subtract(max(a, axis, keepdims=keepdims), min(a, axis, keepdims=keepdims))
 
 
 # --- moments ---
@@ -295,7 +293,7 @@ def _count(x: Array, axes: Axes, mask: Any, keepdims: bool, dtype: DType) -> Any
     """How many elements take part: a number, or an array under a mask."""
     if mask is None:
         return math.prod(x.shape[i] for i in axes)
-    m = broadcast_to(boolean(mask, "where"), x.shape)
+    m = jnp.broadcast_to(boolean(mask, "where"), x.shape)
     return sum(convert(m, dtype), axes, keepdims=keepdims)
 
 
@@ -382,7 +380,7 @@ def average(
         y = mean(a, axis, keepdims=keepdims)
         if not returned:
             return y
-        return y, full(y.shape, size(a, axis), y.dtype)
+        return y, jnp.full(y.shape, jnp.size(a, axis), y.dtype)
     x, w = promote_inexact("average", a, weights)
     if x.shape != w.shape:
         if axis is None:
@@ -391,11 +389,11 @@ def average(
         if w.shape != tuple(x.shape[i] for i in axes):
             raise ShapeError("average: Shape of weights must be consistent with shape of a along specified axis")
         order = sorted(range(len(axes)), key=axes.__getitem__)
-        w = moveaxis(w, tuple(order), tuple(range(len(order)))) if len(order) > 1 else w
+        w = jnp.moveaxis(w, tuple(order), tuple(range(len(order)))) if len(order) > 1 else w
         w = ops.broadcast_in_dim(w, shape=x.shape, broadcast_dimensions=tuple(sorted(axes)))
     total = sum(w, axis, keepdims=keepdims)
     y = sum(x * w, axis, keepdims=keepdims) / total
-    return (y, broadcast_to(total, y.shape)) if returned else y
+    return (y, jnp.broadcast_to(total, y.shape)) if returned else y
 
 
 def var(

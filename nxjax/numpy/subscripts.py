@@ -25,7 +25,6 @@ from nxjax.errors import (
 )
 from nxjax.numpy.promotion import as_operand, broadcast_shape, convert, widen_index
 from nxjax.ops import vocabulary as ops
-from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
 from nxjax.trace import dtypes
 from nxjax.trace.array import DeviceArray, wrap
 from nxjax.trace.core import EVAL, Array, Tracer, current_trace
@@ -361,6 +360,8 @@ def read(
         # No gather: a slice of one element would be larger than an empty axis.
         return wrap(np.zeros(plan.final, x.dtype), x.type.weak)
     if plan.axes:
+        from nxjax.ops.dimension_numbers import GatherDimensionNumbers, GatherScatterMode
+
         out = ops.gather(
             x,
             stacked_starts(plan),

@@ -17,11 +17,9 @@ from typing import Any, Final, TypeAlias, final
 
 from nxjax.config import current_settings
 from nxjax.errors import ParameterError
-from nxjax.ops.arithmetic import add, sub
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.base import like
 from nxjax.ops.convert import cast
-from nxjax.ops.rounding import is_finite
-from nxjax.ops.select import clamp, select_n
 from nxjax.trace import dtypes
 from nxjax.trace.annotations import DTypeLike
 from nxjax.trace.core import Array
@@ -209,9 +207,9 @@ def passes(product: Callable[..., Array]) -> Callable[..., Array]:
         found = [product(xs[i], ys[j], preferred_element_type=dtypes.float32, **params) for i, j in pairs]
         total = found.pop()
         if found:
-            rest = functools.reduce(add, found)
+            rest = functools.reduce(ops.add, found)
             # An infinite operand times a part of the other may be of another sign, or NaN: the first parts say what is.
-            total = add(select_n(is_finite(rest), like(rest, 0), rest), total)
+            total = ops.add(ops.select_n(ops.is_finite(rest), like(rest, 0), rest), total)
         return cast(total, out)
 
     return summed
@@ -223,13 +221,15 @@ def _parts(x: Array, count: int) -> list[Array]:
     most = float(dtypes.float_info(dtypes.bfloat16).max)
     while True:
         # Beside others, the first part of what would round to infinity is the largest that there is.
-        near = x if found or count == 1 else select_n(is_finite(x), x, clamp(like(x, -most), x, like(x, most)))
+        near = (
+            x if found or count == 1 else ops.select_n(ops.is_finite(x), x, ops.clamp(like(x, -most), x, like(x, most)))
+        )
         part = cast(near, dtypes.bfloat16)
         found.append(part)
         if len(found) == count:
             return found
         rounded = cast(part, dtypes.float32)
-        x = select_n(is_finite(rounded), like(x, 0), sub(x, rounded))
+        x = ops.select_n(ops.is_finite(rounded), like(x, 0), ops.sub(x, rounded))
 
 
 def precision_text(precision: PrecisionPair) -> str:
