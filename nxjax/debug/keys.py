@@ -23,7 +23,7 @@ from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Literal, Program, Var
 from nxjax.trace.scope import current_source
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 
 NDArray = np.ndarray[Any, Any]
 

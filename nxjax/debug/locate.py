@@ -17,8 +17,8 @@ from nxjax.errors import Source
 from nxjax.trace import dtypes
 from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Atom, Equation, Program, Var
-from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.nested import clamped_branch
+from nxjax.transforms.control.loop_params import LoopParams
+from nxjax.transforms.subprograms import clamped_branch
 
 NDArray = np.ndarray[Any, Any]
 Test = Callable[[NDArray], NDArray]

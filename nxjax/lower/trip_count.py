@@ -13,7 +13,7 @@ import numpy as np
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 
 if TYPE_CHECKING:
-    from nxjax.transforms.control.loop import LoopParams
+    from nxjax.transforms.control.loop_params import LoopParams
 
 # A number, or a variable plus a number.
 Affine = tuple[Var | None, int]

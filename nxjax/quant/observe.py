@@ -35,7 +35,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program, map_programs
 from nxjax.trace.stage import stage
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 
 Stat = tuple[Array, ...]
 BINS: Final = 2048

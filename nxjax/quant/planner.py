@@ -22,7 +22,7 @@ from nxjax.quant.view import WeightView
 from nxjax.quant.weight_groups import match_lookup
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Program, Var
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.inline import inlined
 from nxjax.transforms.slice_updates import use_slice_updates
 

@@ -18,7 +18,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.custom_jvp import Rule
 from nxjax.transforms.custom_vjp import Forward, Pullback
 from nxjax.transforms.inline import Inliner

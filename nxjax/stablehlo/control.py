@@ -16,7 +16,7 @@ from nxjax.trace.core import Array
 from nxjax.trace.program import Program, run
 from nxjax.trace.stage import stage
 from nxjax.transforms.control.cond_op import cond_op
-from nxjax.transforms.control.loop import LoopParams, Operands
+from nxjax.transforms.control.loop_params import LoopParams, Operands
 from nxjax.transforms.control.while_loop import while_op
 
 

@@ -12,17 +12,9 @@ from nxjax.ops.base import check_operands
 from nxjax.trace.core import Array, Arrays, Dims, Tangents, UndefinedPrimal
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.nested import (
-    Mask,
-    NestedCall,
-    Thread,
-    batch_to_front,
-    expand_by_mask,
-    jvp_program,
-    not_none_mask,
-    pvary_inputs,
-)
+from nxjax.transforms.nested import NestedCall, Thread, batch_to_front, jvp_program, pvary_inputs
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval_call
+from nxjax.transforms.subprograms import Mask, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 

@@ -38,7 +38,7 @@ from nxjax.transforms.checkpoint import checkpoint_op
 from nxjax.transforms.control.cond import switch
 from nxjax.transforms.control.cond_branches import choose
 from nxjax.transforms.control.cond_op import cond_op
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.control.while_loop import while_loop, while_op

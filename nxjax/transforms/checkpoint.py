@@ -29,8 +29,8 @@ from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.custom_call import is_eager
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import Mask, merge_by_mask, select_by_mask
 from nxjax.transforms.partial_eval import OpPolicy, PartialTrace, Policy, ProgramPolicy, partial_eval
+from nxjax.transforms.subprograms import Mask, merge_by_mask, select_by_mask
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -19,8 +19,9 @@ from nxjax.transforms.control.mapping import map as map_op
 from nxjax.transforms.custom_call import CustomCall, CustomFunction
 from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import jvp_flat, zero_tangent
-from nxjax.transforms.nested import Mask, batch_to_front, expand_by_mask, jvp_program, not_none_mask
+from nxjax.transforms.nested import batch_to_front, jvp_program
 from nxjax.transforms.partial_eval import PartialTrace
+from nxjax.transforms.subprograms import Mask, expand_by_mask, not_none_mask
 
 P = ParamSpec("P")
 R = TypeVar("R")

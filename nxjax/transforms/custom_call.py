@@ -24,7 +24,8 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of, wraps
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.has_aux import FlatFunction
-from nxjax.transforms.nested import Mask, Thread, batch_to_front, expand_by_mask, mask_or, not_none_mask
+from nxjax.transforms.nested import Thread, batch_to_front
+from nxjax.transforms.subprograms import Mask, expand_by_mask, mask_or, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program, vmap_flat
 

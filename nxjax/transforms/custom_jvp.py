@@ -29,8 +29,8 @@ from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, zero_tangent
 from nxjax.transforms.linear_util import wrap_init
 from nxjax.transforms.linearize import linearize_flat
-from nxjax.transforms.nested import Mask, expand_by_mask, mask_or, not_none_mask
 from nxjax.transforms.partial_eval import PartialTrace
+from nxjax.transforms.subprograms import Mask, expand_by_mask, mask_or, not_none_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 
 P = ParamSpec("P")

@@ -28,7 +28,7 @@ from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.custom_vjp import Forward, Pullback, custom_lin, custom_vjp_call
 from nxjax.transforms.has_aux import check_pair
 from nxjax.transforms.jvp import instantiate, jvp_flat
-from nxjax.transforms.nested import not_none_mask
+from nxjax.transforms.subprograms import not_none_mask
 
 NO_DEFAULT: Final = inspect.Parameter.empty
 

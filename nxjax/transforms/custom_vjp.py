@@ -33,7 +33,7 @@ from nxjax.transforms.custom_call import (
 )
 from nxjax.transforms.has_aux import FlatFunction, check_pair
 from nxjax.transforms.jvp import zero_tangent
-from nxjax.transforms.nested import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
+from nxjax.transforms.subprograms import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.symbolic_zero import SymbolicZero, as_symbolic_zeros
 from nxjax.transforms.vmap import vmap_flat
 

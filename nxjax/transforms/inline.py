@@ -18,10 +18,10 @@ from nxjax.ops.slicing import concatenate, slice
 from nxjax.trace.array import wrap
 from nxjax.trace.core import Array, Op
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.nested import clamped_branch
+from nxjax.transforms.subprograms import clamped_branch
 
 if TYPE_CHECKING:
-    from nxjax.transforms.control.loop import LoopParams
+    from nxjax.transforms.control.loop_params import LoopParams
 
 
 def inlined(

@@ -16,7 +16,8 @@ from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.call import ProgramCall
 from nxjax.transforms.has_aux import FlatFunction
-from nxjax.transforms.nested import Thread, batch_to_front, not_none_mask
+from nxjax.transforms.nested import Thread, batch_to_front
+from nxjax.transforms.subprograms import not_none_mask
 from nxjax.transforms.vmap import batch_program
 
 # Gives the program (consts..., residuals..., cotangents...) -> cotangents of the linear operands, and its consts.

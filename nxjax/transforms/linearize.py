@@ -20,8 +20,9 @@ from nxjax.trace.program import Program
 from nxjax.trace.tree_partial import Partial
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import JVPTrace, checked_tangent, zero_tangent
-from nxjax.transforms.nested import Mask, jvp_program
+from nxjax.transforms.nested import jvp_program
 from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
+from nxjax.transforms.subprograms import Mask
 
 
 def linearize_flat(

@@ -17,7 +17,7 @@ from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.scope import replaying
 from nxjax.trace.stage import StageTrace, StageTracer
 from nxjax.transforms.inline import Inliner
-from nxjax.transforms.nested import Mask, merge_by_mask, required_equations, select_by_mask, split_by_mask
+from nxjax.transforms.subprograms import Mask, merge_by_mask, required_equations, select_by_mask, split_by_mask
 
 
 class ProgramPolicy(ABC):

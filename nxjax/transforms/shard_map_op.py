@@ -29,21 +29,16 @@ from nxjax.trace.program import Program, run
 from nxjax.trace.sharding import NamedSharding, check_shape
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType, Shape
-from nxjax.transforms.nested import (
+from nxjax.transforms.nested import Nested, Thread, batch_to_front, jvp_program, pvary_inputs, pvary_results
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval
+from nxjax.transforms.subprograms import (
     Mask,
-    Nested,
-    Thread,
-    batch_to_front,
     expand_by_mask,
-    jvp_program,
     merge_by_mask,
     not_none_mask,
-    pvary_inputs,
-    pvary_results,
     select_by_mask,
     split_by_mask,
 )
-from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 from nxjax.transforms.transpose import backward_pass
 from nxjax.transforms.vmap import batch_program
 

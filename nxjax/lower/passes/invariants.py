@@ -13,7 +13,7 @@ from nxjax.errors import ProgramError
 from nxjax.trace.program import Equation, Literal, Program
 
 if TYPE_CHECKING:
-    from nxjax.transforms.control.loop import LoopParams
+    from nxjax.transforms.control.loop_params import LoopParams
 
 
 def passed(before: Program, after: Program, *, used: bool = False) -> Program:

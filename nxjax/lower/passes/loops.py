@@ -15,8 +15,8 @@ from nxjax.lower.passes.dce import dead_code_eliminated
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
 from nxjax.trace.program import Atom, Equation, Literal, Program, Var
-from nxjax.transforms.control.loop import LoopParams, Operands
-from nxjax.transforms.nested import Mask, fixed_point, hoist_all_consts, mask_or, select_by_mask, split_by_mask
+from nxjax.transforms.control.loop_params import LoopParams, Operands
+from nxjax.transforms.subprograms import Mask, fixed_point, hoist_all_consts, mask_or, select_by_mask, split_by_mask
 
 LOOPS: Final = frozenset(("scan", "while"))
 HOLDERS: Final = LOOPS | {"cond"}

@@ -23,7 +23,7 @@ from nxjax.ops.dot import free
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Program, Var
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 
 # Rows of a turn's product with a matrix of at least `LARGE` bytes, rows with any matrix, and depth of a product that is
 # summed, above which it is no slower than a large one.

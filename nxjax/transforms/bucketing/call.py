@@ -24,17 +24,9 @@ from nxjax.transforms.bucketing.interpret import DIVERGED, described, interpret,
 from nxjax.transforms.bucketing.sizes import Domain, Extent, Quotient, Range, Size, Solver
 from nxjax.transforms.bucketing.values import Context, PaddedArray
 from nxjax.transforms.call import jit_call
-from nxjax.transforms.nested import (
-    Mask,
-    NestedCall,
-    batch_to_front,
-    jvp_program,
-    merge_by_mask,
-    not_none_mask,
-    select_by_mask,
-    split_by_mask,
-)
+from nxjax.transforms.nested import NestedCall, batch_to_front, jvp_program
 from nxjax.transforms.partial_eval import PartialTrace, partial_eval, partial_eval_call
+from nxjax.transforms.subprograms import Mask, merge_by_mask, not_none_mask, select_by_mask, split_by_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 

@@ -13,7 +13,7 @@ from nxjax.transforms.bucketing.sizes import Extent
 from nxjax.transforms.bucketing.values import Context, MemberStep, PaddedArray
 from nxjax.transforms.control.cond import switch
 from nxjax.transforms.control.cond_branches import choose
-from nxjax.transforms.control.loop import Operands
+from nxjax.transforms.control.loop_params import Operands
 from nxjax.transforms.control.scan import scan
 from nxjax.transforms.control.while_loop import while_loop
 

@@ -29,12 +29,8 @@ from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.cond_branches import Branches
 from nxjax.transforms.control.cond_op import cond_op
 from nxjax.transforms.has_aux import FlatFunction
-from nxjax.transforms.nested import (
-    forwarded_inputs,
-    hoist_all_consts,
-    pvary_inputs,
-    select_inputs_and_results,
-)
+from nxjax.transforms.nested import pvary_inputs
+from nxjax.transforms.subprograms import forwarded_inputs, hoist_all_consts, select_inputs_and_results
 
 
 @api_boundary

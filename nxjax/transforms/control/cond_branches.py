@@ -26,14 +26,9 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.custom_jvp import custom_jvp_call
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import (
-    Mask,
-    expand_by_mask,
-    jvp_program,
-    mask_or,
-    select_inputs_and_results,
-)
+from nxjax.transforms.nested import jvp_program
 from nxjax.transforms.partial_eval import PartialEvalResult
+from nxjax.transforms.subprograms import Mask, expand_by_mask, mask_or, select_inputs_and_results
 from nxjax.transforms.symbolic_zero import SymbolicZero
 
 Branches = tuple[Program, ...]

@@ -40,10 +40,10 @@ from nxjax.transforms.control.cond_branches import (
     written_out,
 )
 from nxjax.transforms.jvp import jvp_flat
-from nxjax.transforms.nested import (
+from nxjax.transforms.nested import Nested, Thread, pvary_inputs, pvary_results
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval
+from nxjax.transforms.subprograms import (
     Mask,
-    Nested,
-    Thread,
     clamped_branch,
     expand_by_mask,
     hoist_all_consts,
@@ -51,12 +51,9 @@ from nxjax.transforms.nested import (
     mask_or,
     merge_by_mask,
     not_none_mask,
-    pvary_inputs,
-    pvary_results,
     select_by_mask,
     split_by_mask,
 )
-from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import batch_program
 

@@ -21,7 +21,8 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.has_aux import FlatFunction
 from nxjax.transforms.jvp import instantiate
-from nxjax.transforms.nested import Groups, Mask, NestedCall, batch_to_front, expand_by_mask, jvp_program, not_none_mask
+from nxjax.transforms.nested import NestedCall, batch_to_front, jvp_program
+from nxjax.transforms.subprograms import Groups, Mask, expand_by_mask, not_none_mask
 from nxjax.transforms.transpose import transpose_program
 from nxjax.transforms.vmap import BatchTrace, batch_program
 

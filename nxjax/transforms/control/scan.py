@@ -19,10 +19,10 @@ from nxjax.trace.program import Program
 from nxjax.trace.stage import stage
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
-from nxjax.transforms.control.loop import LoopParams, Operands
+from nxjax.transforms.control.loop_params import LoopParams, Operands
 from nxjax.transforms.control.scan_op import scan_op
 from nxjax.transforms.has_aux import check_pair
-from nxjax.transforms.nested import forwarded_inputs, merge_by_mask, select_by_mask, select_inputs_and_results
+from nxjax.transforms.subprograms import forwarded_inputs, merge_by_mask, select_by_mask, select_inputs_and_results
 
 
 @api_boundary

@@ -20,8 +20,10 @@ from nxjax.trace.evaluate import evaluate
 from nxjax.trace.program import Equation, Literal, Program, Var, run
 from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopOp, LoopParams, Operands, invert
-from nxjax.transforms.nested import (
+from nxjax.transforms.control.loop import LoopOp
+from nxjax.transforms.control.loop_params import LoopParams, Operands, invert
+from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
+from nxjax.transforms.subprograms import (
     Groups,
     Mask,
     dependent_results,
@@ -33,7 +35,6 @@ from nxjax.transforms.nested import (
     select_by_mask,
     select_inputs_and_results,
 )
-from nxjax.transforms.partial_eval import PartialEvalResult, PartialTrace, partial_eval
 from nxjax.transforms.transpose import backward_pass
 
 

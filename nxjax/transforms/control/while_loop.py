@@ -27,9 +27,11 @@ from nxjax.trace.stage import stage
 from nxjax.trace.types import ArrayType
 from nxjax.trace.wrapping import name_of
 from nxjax.transforms.control.carry import stage_loop_body
-from nxjax.transforms.control.loop import LoopOp, LoopParams
+from nxjax.transforms.control.loop import LoopOp
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.control.scan import scan
-from nxjax.transforms.nested import (
+from nxjax.transforms.partial_eval import PartialTrace, partial_eval
+from nxjax.transforms.subprograms import (
     Mask,
     expand_by_mask,
     mask_and,
@@ -38,7 +40,6 @@ from nxjax.transforms.nested import (
     select_by_mask,
     select_inputs_and_results,
 )
-from nxjax.transforms.partial_eval import PartialTrace, partial_eval
 
 _TRUTH: Final = ArrayType((), dtypes.bool_)
 

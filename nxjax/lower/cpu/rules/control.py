@@ -26,7 +26,7 @@ from nxjax.lower.cpu.tape import BranchStep, Buffer, CallStep, CopyStep, Counter
 from nxjax.lower.passes.turns import staged
 from nxjax.trace.program import Equation, Program
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 
 # Bytes of a carry, and turns of a loop, from which on copies are worth a second place.
 LARGE: Final = 4096

@@ -15,8 +15,8 @@ from nxjax.kernels.cpu.expression import ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder
 from nxjax.lower.cpu.view import View, dense_strides
+from nxjax.ops import vocabulary as ops
 from nxjax.ops.arithmetic import neg
-from nxjax.ops.complex import imag, real
 from nxjax.ops.dot import DotDimensionNumbers, free
 from nxjax.trace import dtypes
 from nxjax.trace.types import ArrayType
@@ -43,8 +43,8 @@ def squares(b: Builder, y: View, numbers: DotDimensionNumbers) -> View:
     row, element = steps[cut], steps[-1]
     strides = (*steps[:cut], *steps[cut + 1 : -1])
     nodes = (
-        ExpressionNode(real, (), (0,), part),
-        ExpressionNode(imag, (), (0,), part),
+        ExpressionNode(ops.real, (), (0,), part),
+        ExpressionNode(ops.imag, (), (0,), part),
         ExpressionNode(neg, (), (2,), part),
     )
     # Which value goes where in the square.

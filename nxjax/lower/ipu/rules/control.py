@@ -24,7 +24,7 @@ from nxjax.trace.array import wrap
 from nxjax.trace.core import Array
 from nxjax.trace.program import Equation, Program
 from nxjax.transforms.control.cond_branches import choose
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 
 
 def while_(b: Builder, e: Equation, *xs: VariableView) -> tuple[VariableView, ...]:

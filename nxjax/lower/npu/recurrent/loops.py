@@ -18,7 +18,7 @@ from nxjax.lower.passes.fold import FoldedValue
 from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.program import Atom, Equation, Program, Var
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.inline import inlined
 
 

@@ -18,8 +18,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.program import Program
 from nxjax.trace.types import ArrayType
 from nxjax.transforms.control.cond_branches import choose
-from nxjax.transforms.control.loop import LoopParams
-from nxjax.transforms.nested import clamped_branch
+from nxjax.transforms.control.loop_params import LoopParams
+from nxjax.transforms.subprograms import clamped_branch
 
 Values = Sequence[LogicalTensor]
 Make = Callable[[GraphBuilder, list[LogicalTensor]], Values]

@@ -20,7 +20,7 @@ from nxjax.ops.base import NDArray
 from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
-from nxjax.transforms.control.loop import LoopParams
+from nxjax.transforms.control.loop_params import LoopParams
 from nxjax.transforms.vmap import batch_program
 
 Values = Sequence[LogicalTensor]
