@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, final
+from typing import TYPE_CHECKING, Any, ClassVar, final
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import ParameterError, Shown
 from nxjax.trace.array import DeviceArray, DeviceBuffer
 from nxjax.trace.core import Op

@@ -18,10 +18,11 @@ import stat
 import time
 import warnings
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from nxjax.config import config
 from nxjax.config.digest import digest
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.files import safe_io
 
 _DIGEST: Final = 32  # bytes

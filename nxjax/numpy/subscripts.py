@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import (
     JAXIndexError,
     NonConcreteBooleanIndexError,

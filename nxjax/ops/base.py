@@ -9,10 +9,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import AxisError, DtypeError, NxError, ParameterError, ProgramError, ShapeError
 from nxjax.ops import vocabulary as ops
 from nxjax.trace import dtypes

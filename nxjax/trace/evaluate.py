@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.trace.program import Equation, Literal, Program, Var
 
 NDArray = np.ndarray[Any, Any]

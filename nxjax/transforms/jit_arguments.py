@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import DtypeError, ParameterError, StaticArgumentError
 from nxjax.trace import tree
 from nxjax.trace.array import type_of

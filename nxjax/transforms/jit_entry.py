@@ -8,9 +8,10 @@ signature of Python's and no options; those are `jit_arguments`' and `jit_option
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 from nxjax.config import current_settings
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.trace.array import DeviceArray, copied, donate_arguments, place_of
 from nxjax.trace.axes import axes_in_scope
 from nxjax.trace.boundary import api_boundary

@@ -8,9 +8,10 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from nxjax.config import config
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import ExecutionError, ParameterError, ShardingError
 from nxjax.trace import core, tree
 from nxjax.trace.array import DeviceArray, as_value, copied, donate_arguments, place_of

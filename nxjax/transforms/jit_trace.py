@@ -6,9 +6,10 @@ Knows nothing of how the program is compiled or called.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, final
+from typing import TYPE_CHECKING, Any, final
 
 from nxjax.config import current_settings
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import TransformDisabledError
 from nxjax.trace import tree
 from nxjax.trace.core import Array

@@ -12,10 +12,11 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, final
+from typing import TYPE_CHECKING, Any, Final, final
 from weakref import WeakKeyDictionary, ref
 
 from nxjax.config import CallSettings, config
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.errors import ParameterError, user_source
 from nxjax.trace.pages import render
 from nxjax.trace.types import ArrayType

@@ -16,13 +16,14 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple, final
+from typing import Any, Literal, final
 
 import numpy as np
 
 from nxjax.config.dataclass import dataclass
 from nxjax.config.digest import digest
 from nxjax.config.forks import cached_property
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value
 from nxjax.kernels.cpu.isa import Isa
 

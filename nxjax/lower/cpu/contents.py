@@ -12,10 +12,11 @@ import itertools
 import math
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.lower.cpu.tape import Buffer
 
 Repeats = tuple[tuple[int, int], ...]

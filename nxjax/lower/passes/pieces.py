@@ -10,8 +10,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, final
+from typing import Any, Final, final
 
+from nxjax.config.named_tuple import NamedTuple
 from nxjax.ops.base import Elementwise
 from nxjax.ops.shape import BroadcastInDim
 from nxjax.ops.slicing import Concatenate, Slice, concatenate

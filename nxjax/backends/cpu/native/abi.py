@@ -28,7 +28,9 @@ bring their own; ``context`` is null, or that of the run (`machine`). 0, or `RAI
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from nxjax.config.named_tuple import NamedTuple
 
 OK: Final = 0
 RAISED: Final = 1

@@ -4,7 +4,9 @@ numbers. Knows no object file.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from nxjax.config.named_tuple import NamedTuple
 
 
 class RelocationKind(NamedTuple):

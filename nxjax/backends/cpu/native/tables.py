@@ -8,9 +8,11 @@ runs what an earlier one compiled loads this file and not those.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
+
+from nxjax.config.named_tuple import NamedTuple
 
 NDArray = np.ndarray[Any, Any]
 
