@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import _frozen_importlib
 import _imp
+import _thread
 import functools
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 _T = TypeVar("_T")
@@ -24,7 +26,17 @@ _ROOTS: Final = {"nxjax", "numpy", "ml_dtypes", "optree", "opt_einsum", "llvmlit
 _MOST, _TURN = 5.0, 0.001
 
 _locks: Final[list[Any]] = []
-_releases: Final[list[Callable[[], None]]] = []  # of what the thread holds that forks
+
+
+class _Here(threading.local):
+    """What a thread that forks has taken, or is about to take: what a signal's handler raises must not lose it."""
+
+    locks: Sequence[Any] = ()
+    imports = False
+    interrupted = 0  # by Ctrl-C: the process
+
+
+_here: Final = _Here()
 
 
 def fork_lock() -> Any:
@@ -33,28 +45,53 @@ def fork_lock() -> Any:
     return _locks[-1]
 
 
-def _before() -> None:
+def _take() -> None:
     """Take all locks. It holds no other while it waits for one: so other threads may take them in any order."""
-    end = time.monotonic() + _MOST
-    refused = threading.RLock()
-    while True:
-        refused.acquire()
-        held = [refused.release]
-        for lock in _locks:
-            if not lock.acquire(blocking=False):
-                refused = lock
-                break
-            held.append(lock.release)
-        else:
-            _imp.acquire_lock()  # no import begins
-            held.append(_imp.release_lock)
-            if not _is_importing() or time.monotonic() > end:
-                _releases.extend(held)
-                return
-            refused = threading.RLock()
-        for release in held:
-            release()
-        time.sleep(_TURN)
+    end, refused, wanted = None, None, []
+    while not _has_all():
+        _give_back()
+        _release(wanted)
+        if end is not None:
+            time.sleep(_TURN)
+        _here.locks = wanted = [lock for lock in _locks if not lock._is_owned()]
+        if refused is not None:
+            refused.acquire()
+        refused = next((x for x in wanted if not x._is_owned() and not x.acquire(blocking=False)), None)
+        if refused is None and _here.locks is wanted:  # a handler that has forked meanwhile has given all back
+            end = time.monotonic() + _MOST if end is None else end
+            _hold_imports(end)
+
+
+def _has_all() -> bool:
+    return _here.imports and all(lock._is_owned() for lock in _locks)
+
+
+def _hold_imports(end: float) -> None:
+    """Let no import begin if none is under way."""
+    _here.imports = True
+    _imp.acquire_lock()
+    if not _here.imports or (_is_importing() and time.monotonic() < end):
+        _release_imports()
+
+
+def _release_imports() -> None:
+    with suppress(RuntimeError):  # it was not taken yet
+        _imp.release_lock()
+    _here.imports = False
+
+
+def _release(locks: Iterable[Any]) -> None:
+    for lock in locks:
+        if lock._is_owned():
+            lock.release()
+
+
+def _give_back() -> None:
+    """Give back what this thread has taken; once more does no harm."""
+    if _here.imports:
+        _release_imports()
+    _release(_here.locks)
+    _here.locks = ()
 
 
 def _is_importing() -> bool:
@@ -64,15 +101,28 @@ def _is_importing() -> bool:
     return any(lock is not None and lock.owner != here and root in _ROOTS for lock, root in found)
 
 
-def _after() -> None:
-    held = [*_releases]
-    _releases.clear()
-    for release in held:
-        release()
+def _to_its_end(work: Callable[[], None]) -> None:
+    """Do ``work()``, which may be done again: Ctrl-C waits for its end. What a hook of a fork raises is lost."""
+    while True:
+        try:
+            return work()
+        except KeyboardInterrupt:
+            _here.interrupted = os.getpid()
+
+
+def _interrupt_again() -> None:
+    if _here.interrupted == os.getpid():
+        _here.interrupted = 0
+        # Another thread does it some time after this: in a hook, it would be lost.
+        _thread.start_new_thread(_thread.interrupt_main, ())
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before, after_in_parent=_after, after_in_child=_after)
+    _back = functools.partial(_to_its_end, _give_back)
+    # Twice: what a handler raises at the very beginning of a hook ends it.
+    for _ in range(2):
+        os.register_at_fork(before=functools.partial(_to_its_end, _take), after_in_parent=_back, after_in_child=_back)
+    os.register_at_fork(after_in_parent=_interrupt_again)
 
 
 if TYPE_CHECKING or sys.version_info >= (3, 12):

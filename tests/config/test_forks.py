@@ -81,7 +81,7 @@ def test_two_threads_fork_at_once(locks):
     for thread in threads:
         thread.join(60)
     assert right == [True] * 3
-    assert not forks._releases and all(map(_is_free, locks))
+    assert all(map(_is_free, locks))
 
 
 @pytest.fixture
@@ -135,10 +135,117 @@ def test_a_fork_in_an_import_and_a_fork_that_fails(slow_module, tmp_path, monkey
         "resource.setrlimit(resource.RLIMIT_NPROC, (0, 0)); os.setuid(65534) if not os.getuid() else None\n"
         "try: child = os.fork()\nexcept OSError: child = -1\n"
         "if not child: os._exit(0)\n"
-        "assert not forks._releases\nprint('well')"
+        "assert not any(lock._is_owned() for lock in forks._locks) and not forks._has_all()\nprint('well')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout == "well\n", done.stderr[-2000:]
+
+
+_HELD = """
+import os, signal, threading, time
+from nxjax.config import forks
+locks = [forks.fork_lock() for _ in range(3)]
+inside, go = threading.Event(), threading.Event()
+def hold():
+    with locks[1]:
+        inside.set()
+        assert go.wait(60)
+thread = threading.Thread(target=hold)
+thread.start()
+assert inside.wait(60)
+def all_free():
+    free = []
+    def look():
+        free.extend(lock.acquire(blocking=False) and not lock.release() for lock in forks._locks)
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return all(free)
+def status(child):
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+"""
+
+
+def _is_well(code: str) -> bool:
+    done = subprocess.run([sys.executable, "-c", _HELD + code], capture_output=True, text=True, timeout=600)
+    return (done.stdout, done.stderr) == ("well\n", "") or pytest.fail(done.stdout + done.stderr[-2000:])
+
+
+def test_ctrl_c_waits_for_the_end_of_a_fork_and_leaves_no_lock_taken():
+    assert _is_well("""
+def interrupt():
+    for _ in range(5):
+        time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(0.05)
+    go.set()
+threading.Thread(target=interrupt).start()
+parent = os.getpid()
+try:
+    child = os.fork()
+    if not child:
+        os._exit(5 if all_free() else 6)
+    time.sleep(60)
+except KeyboardInterrupt:
+    assert os.getpid() == parent and status(-1) == 5 and all_free()
+    print("well")
+""")
+
+
+def test_a_handler_forks_while_a_fork_waits():
+    assert _is_well("""
+children = []
+def handler(*_):
+    go.set()
+    children.append(os.fork())
+    if not children[0]:
+        os._exit(5 if all_free() else 6)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+children.append(os.fork())
+if not children[-1]:
+    os._exit(5 if all_free() else 6)
+found = [status(c) for c in children], all_free()
+assert found == ([5, 5], True), found
+print("well")
+""")
+
+
+def test_what_a_handler_raises_at_any_moment_of_a_fork_leaves_no_lock_taken():
+    assert _is_well("""
+import sys
+class Raised(Exception): pass
+def handler(*_): raise Raised
+signal.signal(signal.SIGUSR1, handler)
+sys.unraisablehook = lambda found: None
+go.set()
+thread.join()
+# In turn, at each line and call that a fork runs in this process.
+for n in range(10_000):
+    left = n
+    def tracing(frame, event, argument):
+        global left
+        if frame.f_code.co_filename == forks.__file__ and os.getpid() == parent:
+            left -= 1
+            if left == -1:
+                signal.raise_signal(signal.SIGUSR1)
+        return tracing
+    parent = os.getpid()
+    sys.settrace(tracing)
+    try:
+        child = os.fork()
+    except Raised:
+        child = -1
+    finally:
+        sys.settrace(None)
+    if not child:
+        os._exit(0)
+    assert child == -1 or status(child) == 0
+    assert all_free(), n
+    if left >= 0:
+        break
+print("well")
+""")
 
 
 def test_objects_of_a_class_share_no_lock():
