@@ -14,6 +14,7 @@ import os
 import sys
 import threading
 from _queue import Empty, SimpleQueue
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -37,12 +38,17 @@ class _Helper:
     """The thread, while there is one. Its queue and locks are C's: those of `threading` wait as llvmlite's does."""
 
     def __init__(self) -> None:
-        self._asked: SimpleQueue[Callable[[], object]] = SimpleQueue()
+        self._works: deque[Callable[[], object]] = deque()
+        self._asked: SimpleQueue[None] = SimpleQueue()
         self._here = False
 
     def do(self, work: Callable[[], object]) -> None:
         """Have ``work()`` done some time. It tells of its failures itself."""
-        self._asked.put(work)
+        self._works.append(work)
+        self._ask()
+
+    def _ask(self) -> None:
+        self._asked.put(None)
         # A thread says that it goes before it looks a last time. Two at once do no harm.
         if not self._here:
             try:
@@ -50,24 +56,27 @@ class _Helper:
                     raise RuntimeError("too small")
                 _thread.start_new_thread(self._serve, ())
             except RuntimeError:  # there is none to be had: the system's limit, or the interpreter ends
-                self._rest()
+                self._work()
 
     def _serve(self) -> None:
         self._here = True
         with suppress(Empty):
             while True:
-                self._now(self._asked.get(timeout=_STAYS))
+                self._asked.get(timeout=_STAYS)
+                self._work()
         self._here = False
-        self._rest()
+        self._work()
 
-    def _rest(self) -> None:
-        with suppress(Empty):
-            while True:
-                self._now(self._asked.get_nowait())
+    def _work(self) -> None:
+        while self._works:
+            with _working, suppress(Exception):
+                self._works.popleft()()
 
-    def _now(self, work: Callable[[], object]) -> None:
-        with _working, suppress(Exception):
-            work()
+    def forked(self) -> None:
+        """A child has no thread, and may wait for what its parent's had not begun."""
+        self._here = False
+        if self._works:
+            self._ask()
 
 
 _helper = _Helper()
@@ -79,7 +88,8 @@ def apart(work: Callable[[], _T]) -> _T:
     What a handler raises ends the wait. The work goes on then, and nobody gets what it makes.
     """
     if not _is_main():
-        return work()
+        with _working:
+            return work()
     made: list[_T] = []
     failed: list[BaseException] = []
     done = _thread.allocate_lock()
@@ -139,14 +149,8 @@ def _is_main() -> bool:
     return threading.get_ident() == threading.main_thread().ident
 
 
-def _forked() -> None:
-    """A child has no helper."""
-    global _helper
-    _helper = _Helper()
-
-
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_helper.forked)
 
 
 @atexit.register

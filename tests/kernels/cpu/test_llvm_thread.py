@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -172,7 +173,8 @@ def test_garbage_of_a_cycle_is_closed_once(main):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 @pytest.mark.filterwarnings("ignore:.*fork")
-def test_a_fork_waits_for_who_works():
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_fork_waits_for_who_works(thread):
     begun, may, ended = threading.Event(), threading.Event(), []
 
     def work() -> None:
@@ -180,7 +182,10 @@ def test_a_fork_waits_for_who_works():
         may.wait(60)
         ended.append(1)
 
-    llvm_thread._helper.do(work)
+    if thread:
+        threading.Thread(target=llvm_thread.apart, args=[work]).start()
+    else:
+        llvm_thread._helper.do(work)
     assert begun.wait(60)
     threading.Timer(0.2, may.set).start()
     child = os.fork()
@@ -212,3 +217,31 @@ with resources.as_file(resources.files("llvmlite") / "binding" / get_library_nam
 @pytest.mark.skipif(not hasattr(os, "RTLD_NOLOAD"), reason="no system of the Unix kind")
 def test_the_library_can_be_fetched_ahead():
     subprocess.run([sys.executable, "-c", FETCHES], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork")
+def test_a_child_does_what_its_parent_had_not_begun():
+    begun, may, children = threading.Event(), threading.Event(), []
+
+    def handler(*_: Any) -> None:
+        may.set()
+        children.append(os.fork())
+
+    llvm_thread._helper.do(lambda: begun.set() or may.wait(60))
+    assert begun.wait(60)
+    old = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        found = llvm_thread.apart(lambda: 3)  # while it waits, the process forks
+    finally:
+        if children and not children[0]:
+            os._exit(found)
+        signal.signal(signal.SIGALRM, old)
+    end = time.monotonic() + 60
+    while not (ended := os.waitpid(children[0], os.WNOHANG))[0] and time.monotonic() < end:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(children[0], signal.SIGKILL)
+        os.waitpid(children[0], 0)
+    assert found == 3 and ended[0] and os.waitstatus_to_exitcode(ended[1]) == 3
