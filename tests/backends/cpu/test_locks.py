@@ -1,6 +1,8 @@
 """What the lock of compilation is held for, and that a fork waits for it, so that a child finds it free."""
 
 import os
+import subprocess
+import sys
 import threading
 from unittest import mock
 
@@ -109,3 +111,28 @@ def test_threads_that_come_together_make_one(what, monkeypatch):
     for t in threads:
         t.join()
     assert len(made) == 1
+
+
+def test_caches_are_cleared_while_another_thread_imports_the_runtime():
+    code = """
+import sys, threading, time
+import nxjax as nx
+inside = threading.Event()
+class Slow:
+    @staticmethod
+    def find_spec(name, *_):
+        if name == "nxjax.backends.cpu.native.abi":
+            inside.set()
+            time.sleep(0.3)
+nx.devices("cpu")
+nx.clear_caches()
+sys.meta_path.insert(0, Slow)
+thread = threading.Thread(target=__import__, args=["nxjax.backends.cpu.native.runtime"])
+thread.start()
+assert inside.wait(60)
+nx.clear_caches()
+thread.join()
+print("well")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
+    assert done.stdout == "well\n", done.stderr[-2000:]
