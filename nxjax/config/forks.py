@@ -47,30 +47,31 @@ def fork_lock() -> Any:
 
 def _take() -> None:
     """Take all locks. It holds no other while it waits for one: so other threads may take them in any order."""
-    end, refused, wanted = None, None, []
+    left, refused, wanted = _MOST, None, []
     while not _has_all():
         _give_back()
         _release(wanted)
-        if end is not None:
+        while left > 0 and _is_importing():
+            begun = time.monotonic()
             time.sleep(_TURN)
+            left -= time.monotonic() - begun
         _here.locks = wanted = [lock for lock in _locks if not lock._is_owned()]
         if refused is not None:
             refused.acquire()
         refused = next((x for x in wanted if not x._is_owned() and not x.acquire(blocking=False)), None)
         if refused is None and _here.locks is wanted:  # a handler that has forked meanwhile has given all back
-            end = time.monotonic() + _MOST if end is None else end
-            _hold_imports(end)
+            _hold_imports(left <= 0)
 
 
 def _has_all() -> bool:
     return _here.imports and all(lock._is_owned() for lock in _locks)
 
 
-def _hold_imports(end: float) -> None:
-    """Let no import begin if none is under way."""
+def _hold_imports(anyway: bool) -> None:
+    """Let no import begin, if none is under way or ``anyway``."""
     _here.imports = True
     _imp.acquire_lock()
-    if not _here.imports or (_is_importing() and time.monotonic() < end):
+    if not _here.imports or (_is_importing() and not anyway):
         _release_imports()
 
 
