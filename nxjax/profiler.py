@@ -13,15 +13,16 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
+from nxjax.config.forks import fork_lock
 from nxjax.errors import ExecutionError, Shown
 from nxjax.trace.boundary import entry
 from nxjax.trace.lazy import getattr_with_hints as _refusing
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_lock = threading.Lock()
+_lock: Final = fork_lock()
 # The events of the trace that is going on, and its folder; None: there is none.
 _events: list[dict[str, Any]] | None = None
 _folder = ""

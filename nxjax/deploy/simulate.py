@@ -7,7 +7,6 @@ does not specify its integers has no simulator.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +17,7 @@ import numpy as np
 from nxjax.backends import target_registry as registry
 from nxjax.backends.evidence import Label
 from nxjax.backends.target import Build, NpuTarget, Runner, file_name, only
+from nxjax.config.forks import fork_lock
 from nxjax.deploy.trace import BoundFunction
 from nxjax.errors import MemoryLimitError, ParameterError, UnsupportedOpsError
 from nxjax.lower.npu.graph import Node, NpuGraph, Tensor
@@ -37,7 +37,7 @@ GROWING: Final = frozenset(
     ("add", "sub", "mul", "squared_difference", "sum", "neg", "abs", "square", "reduce_prod", "cumsum")
 )
 
-_lock = threading.Lock()
+_lock: Final = fork_lock()
 _active: list[simulate] = []
 
 

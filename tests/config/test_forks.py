@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pkgutil
 import subprocess
 import sys
 import threading
@@ -246,6 +247,13 @@ for n in range(10_000):
         break
 print("well")
 """)
+
+
+@pytest.mark.parametrize(
+    "place", ["nxjax.profiler:_lock", "nxjax.deploy.simulate:_lock", "nxjax.backends.memory.statistics:Counters.lock"]
+)
+def test_what_children_share_has_a_lock_that_a_fork_waits_for(place):
+    assert any(pkgutil.resolve_name(place) is lock for lock in forks._locks)
 
 
 def test_objects_of_a_class_share_no_lock():

@@ -120,10 +120,11 @@ class MemoryPool:
         """
         size = max(nbytes, _OWN_PAGES) if page else nbytes
         reservation = self.reserve(size, name)
+        native = runtime()  # the lock under which it is made is not taken inside of this one
         with self.counters.lock:
-            before = runtime().statistics()["hits"]
+            before = native.statistics()["hits"]
             block = PoolBlock(size)
-            hit = runtime().statistics()["hits"] > before
+            hit = native.statistics()["hits"] > before
             self.counters.hits += hit
             self.counters.misses += not hit
         return block, reservation

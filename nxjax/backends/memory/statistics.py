@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
-from typing import final
+from typing import Any, ClassVar, final
 
+from nxjax.config.forks import fork_lock
 from nxjax.display.sizes import shown
 
 
@@ -44,10 +44,11 @@ class MemoryStatistics:
 
 @final
 class Counters:
-    """Figures that threads add to."""
+    """Figures that threads add to. All have one lock, which children find free."""
+
+    lock: ClassVar[Any] = fork_lock()
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
         self.in_use = self.peak = self.hits = self.misses = self.copied = self.shared = 0
 
     def add(self, copied: int = 0, shared: int = 0) -> None:
