@@ -1,17 +1,20 @@
 """Threads: a kernel's items in chunks, taken by whoever is free, the caller among them.
 
-Chunks depend on the number of items and the chunk's size only; who takes which does not matter to a kernel, whose items
-are independent. Each thread has a range of them and takes those first, then what is left of others': so what one kernel
-wrote in a core's caches, the next one mostly reads there. One region at a time has the helpers: a caller that finds
-them taken does its work alone, so callers never wait for each other.
+Who takes which items does not matter to a kernel, whose items are independent. They are cut into a range for each
+thread, and ranges into chunks. Each thread takes those of its range first, then what is left of others': so what one
+kernel wrote in a core's caches, the next one mostly reads there. One region at a time has the helpers: a caller that
+finds them taken does its work alone, so callers never wait for each other.
 
-    caller    describe the region; open the gate; wake helpers; take chunks; close the gate; wait until it is empty
-    helper    wait for a new region; enter by the gate if it is open; wake two more; take chunks; leave by the gate
+    caller    describe the region; number it; wake helpers; take chunks; wait until all items are done
+    helper    wait for a region with a new number; wake two more; take chunks; say how many items it has done
 
-The gate counts who is inside. A helper that wakes late finds it closed and nobody has waited for it: more threads than
-processors cost little. Helpers wait awake for a while (not where there are more of them than processors), then sleep
-on a condition variable of their own. Plain POSIX, no system call of one system's; where there are no POSIX threads,
-the caller does everything.
+A line of memory that two cores write costs as much as a hundred additions each time it changes hands, and short regions
+feel it. So the region is one line, which the caller alone writes, and each helper says what it has done in a line of
+its own. Nobody enters: to take a chunk is to take part. What is taken of a range is marked with the region's number,
+so a helper that comes late finds nothing to take, and nobody has waited for it: more threads than processors cost
+little. Helpers wait awake for a while (not where there are more of them than processors), then sleep on a condition
+variable of their own. Plain POSIX, no system call of one system's; where there are no POSIX threads, the caller does
+everything.
 
 To wake a helper costs the caller ten microseconds, and the helper comes later still; one that is awake costs less than
 one. So helpers outwait the parts of a program that one thread does, and give the processor to whoever wants it
@@ -56,25 +59,28 @@ _WORTH_NS: Final = 50_000
 _APART_NS: Final = 1_000_000
 
 # State. What several threads write lies on cache lines of its own.
-_BUSY, _GATE = 0, 64
-# The region, in the line that helpers look at while they wait: regions so far, kernel, words, items, chunk, bytes of
-# scratch, helpers that may take part.
+# The caller's: whether there is one, items that are to be done, what a signal's handler gave.
+_BUSY, _TODO, _STATUS = 0, 8, 16
+# The region, in the line that helpers look at while they wait: its number (odd while the rest is being written),
+# kernel, words, items, chunk, bytes of scratch, helpers that may take part.
 _SEQUENCE, _KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS = range(128, 128 + 56, 8)
-# Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist.
-_WANTED, _SPINS, _STARTED = range(192, 216, 8)
+# Settings and counts: threads wanted, turns that a helper waits awake, helpers that exist; whether the caller sleeps.
+_WANTED, _SPINS, _STARTED, _WAITS = range(192, 224, 8)
 # Of the regions that found helpers asleep: when the last was, and the work since they were last woken.
-_ASKED, _MISSED = 216, 224
-_EMPTY_LOCK, _EMPTY = 256, 256 + PTHREAD_BYTES  # the caller sleeps here until the gate is empty
-_TAKEN: Final = 512  # what is taken of each range, a cache line each
+_ASKED, _MISSED = 224, 232
+_EMPTY_LOCK, _EMPTY = 256, 256 + PTHREAD_BYTES  # the caller sleeps here until all items are done
+_PARTS: Final = 512  # a cache line for the caller and each helper
+# What is taken of this range; the region that it took part in last, and how many items it did there.
+_TAKEN, _REGION, _DONE = 0, 8, 16
 _RANGES: Final = 8  # ranges at most: of more threads, several begin in one
 _TAKEN_BITS: Final = 24
 _TAKEN_MOST: Final = 2**_TAKEN_BITS - 1
-_SLOTS: Final = _TAKEN + 64 * _RANGES
-# A helper's slot: the last region it has seen, whether it sleeps, its scratch (address, bytes), its number.
-_SEEN, _SLEEPS, _OWN, _OWN_BYTES, _NUMBER, _LOCK, _WAKE = 0, 8, 16, 24, 32, 64, 64 + PTHREAD_BYTES
-_SLOT: Final = 64 + 2 * PTHREAD_BYTES
+_SLOTS: Final = _PARTS + 64 * (MOST + 1)
+# A helper's slot: whether it sleeps, which callers look at; the last region it has seen, its scratch (address, bytes),
+# its number, which are its own.
+_SLEEPS, _SEEN, _OWN, _OWN_BYTES, _NUMBER, _LOCK, _WAKE = 0, 64, 72, 80, 88, 128, 128 + PTHREAD_BYTES
+_SLOT: Final = 128 + 2 * PTHREAD_BYTES
 _STATE: Final = "@nx_threads"
-_OPEN: Final = 1 << 32
 
 _SET_MASK: Final = int(getattr(signal, "SIG_SETMASK", 2))
 _FAULTS: Final = tuple(int(getattr(signal, n)) for n in ("SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV") if hasattr(signal, n))
@@ -91,7 +97,7 @@ def emit(module: LlvmModule, system: System) -> None:
     _set(module, system)
     _statistics(module)
     if system.threads:
-        for write in (_wake, _worth, _chunks, _helper, _start, _close):
+        for write in (_wake, _worth, _chunks, _done, _helper, _start, _close):
             write(module, system)
     _reset(module, system)
     _forked(module)
@@ -105,6 +111,11 @@ def _state(f: Function) -> Value:
 def _slot(f: Function, number: Value) -> Value:
     """The slot of helper ``number``, from 1."""
     return f.at(f.at(_state(f), _SLOTS - _SLOT), number, _SLOT)
+
+
+def _part(f: Function, number: Value, offset: int) -> Value:
+    """A word of the line of thread ``number``; 0: the caller."""
+    return f.at(f.at(_state(f), _PARTS + offset), number, 64)
 
 
 def _function(module: LlvmModule, name: str, parameters: list[str], result: str, *, seen: bool = False) -> Function:
@@ -130,10 +141,9 @@ def _serial(module: LlvmModule) -> None:
 
 
 def _wake(module: LlvmModule, _: System) -> None:
-    """Wake the two helpers below ``number`` (0: the caller) in the tree of those that may take part."""
-    f = _function(module, "nx_wake", ["i64"], "void")
-    (number,) = f.arguments
-    most = load(f, f.at(_state(f), _HELPERS))
+    """Wake the two helpers below ``number`` (0: the caller) in the tree of the ``most`` that may take part."""
+    f = _function(module, "nx_wake", ["i64", "i64"], "void")
+    number, most = f.arguments
     for child in (number * 2 + 1, number * 2 + 2):
         with f.if_(child.ule(most)):
             slot = _slot(f, child)
@@ -181,47 +191,75 @@ def _awaited(f: Function, system: System, done: Callable[[], Value], to: str) ->
         f.call(system.symbols[2], "i32")
 
 
-def _chunks_of(items: Value, chunk: Value) -> Value:
-    return (items + chunk - 1).udiv(chunk)
+def _ranges(f: Function, helpers: Value) -> Value:
+    return f.intrinsic("umin", "i64", helpers + 1, f.constant("i64", _RANGES))
+
+
+def _cut(items: Value, ranges: Value, number: Value) -> tuple[Value, Value]:
+    """The first item of a range, and how many it has: one or more of every range."""
+    first = (number * items).udiv(ranges)
+    return first, ((number + 1) * items).udiv(ranges) - first
 
 
 def _chunks(module: LlvmModule, _: System) -> None:
     """Take chunks of the region until there is none; the caller (with its ``context``) looks at signals.
 
-    Helper ``number`` (0: the caller) begins in its own range. A range's word is the region's mark, and how many of its
-    chunks are taken; with the mark of another region it counts as 0, so nobody has to clear it.
+    Gives how many items it has done. Helper ``number`` (0: the caller) begins in its own range. A range's word is the
+    region's mark, and how many of its chunks are taken. An older mark counts as 0, so nobody has to clear it. A newer
+    one is the sign for a helper that it is late. (So is one that is as old as half of all numbers; the caller takes
+    what helpers leave.) The description is of one region, but that may be over. Then all ranges of it are taken, so a
+    chunk that was taken is one of a region that waits for it.
     """
-    f = _function(module, "nx_chunks", ["ptr", "ptr", "i64"], "i64")
-    scratch, context, number = f.arguments
-    state = _state(f)
-    kernel, words = word(f, state, _KERNEL, "ptr"), word(f, state, _WORDS, "ptr")
-    items, chunk = word(f, state, _ITEMS), word(f, state, _CHUNK)
-    chunks, mark = _chunks_of(items, chunk), word(f, state, _SEQUENCE) << _TAKEN_BITS
-    ranges = f.intrinsic("umin", "i64", word(f, state, _HELPERS) + 1, f.constant("i64", _RANGES))
+    f = _function(module, "nx_chunks", ["ptr", "ptr", *["i64"] * 3, "ptr", "ptr", "i64", "i64"], "i64")
+    scratch, context, number, sequence, helpers, kernel, words, items, chunk = f.arguments
+    mark, ranges = sequence << (_TAKEN_BITS - 1), _ranges(f, helpers)
+    late = f.select(number.eq(0), f.constant("i64", 0), f.constant("i64", _TAKEN_MOST))
+    did = f.alloca("i64", align=8)
+    f.store(f.constant("i64", 0), did, 8)
     with f.loop(0, ranges) as part:
         own = (number + part.index).urem(ranges)
-        first = (own * chunks).udiv(ranges)
-        size = ((own + 1) * chunks).udiv(ranges) - first
-        place = f.at(f.at(state, _TAKEN), own, 64)
+        first, size = _cut(items, ranges, own)
+        place = _part(f, own, _TAKEN)
         with forever(f) as (again, after):
             taken = load(f, place)
-            i = f.select((taken & -_TAKEN_MOST - 1).eq(mark), taken & _TAKEN_MOST, 0)
+            since = taken - mark
+            i = f.select(since.ule(_TAKEN_MOST), since, f.select(since.lt(0), f.constant("i64", 0), late))
+            begin = i * chunk
             some, mine = f.fresh("t")[1:], f.fresh("t")[1:]
-            f.branch_if(i.ult(size), some, after)
+            f.branch_if(begin.ult(size), some, after)
             f.label(some)
-            f.branch_if(swap_if(f, place, taken, mark | (i + 1)), mine, again)
+            f.branch_if(swap_if(f, place, taken, mark + i + 1), mine, again)
             f.label(mine)
-            lo = (first + i) * chunk
-            f.call_pointer(kernel, "void", words, lo, f.intrinsic("smin", "i64", lo + chunk, items), scratch)
+            end = f.intrinsic("umin", "i64", begin + chunk, size)
+            f.call_pointer(kernel, "void", words, first + begin, first + end, scratch)
+            f.store(f.load("i64", did, 8) + (end - begin), did, 8)
             watched = f.fresh("t")[1:]
             f.branch_if(context.eq(0), again, watched)
             f.label(watched)
             status = f.call("nx_poll", "i64", context)
             with f.if_(status.ne(0)):
-                with f.loop(0, ranges) as each:  # nobody takes another
-                    store(f, mark | _TAKEN_MOST, f.at(f.at(state, _TAKEN), each.index, 64))
-                f.ret(status)
-    f.ret(f.constant("i64", 0))
+                state = _state(f)
+                put(f, status, state, _STATUS)
+                put(f, 0, state, _TODO)
+                with f.loop(0, ranges) as each:  # nobody takes another, and what was taken is what is to be done
+                    last = fetch(f, "xchg", _part(f, each.index, _TAKEN), mark + _TAKEN_MOST) - mark
+                    _, whole = _cut(items, ranges, each.index)
+                    given = f.intrinsic("umin", "i64", last * chunk, whole)
+                    given = f.select(last.ule(_TAKEN_MOST), given, f.constant("i64", 0))
+                    put(f, word(f, state, _TODO) + given, state, _TODO)
+                f.ret(f.load("i64", did, 8))
+    f.ret(f.load("i64", did, 8))
+
+
+def _done(module: LlvmModule, _: System) -> None:
+    """Items that helpers have done of the region."""
+    f = _function(module, "nx_done", [], "i64")
+    state = _state(f)
+    sequence, sum_ = word(f, state, _SEQUENCE), f.alloca("i64", align=8)
+    f.store(f.constant("i64", 0), sum_, 8)
+    with f.loop(1, word(f, state, _HELPERS) + 1) as turn, f.if_(load(f, _part(f, turn.index, _REGION)).eq(sequence)):
+        f.store(f.load("i64", sum_, 8) + load(f, _part(f, turn.index, _DONE)), sum_, 8)
+    f.ret(f.load("i64", sum_, 8))
 
 
 def _helper(module: LlvmModule, system: System) -> None:
@@ -229,7 +267,7 @@ def _helper(module: LlvmModule, system: System) -> None:
     f = _function(module, "nx_helper", ["ptr"], "ptr", seen=True)
     (slot,) = f.arguments
     state = _state(f)
-    sequence, gate = f.at(state, _SEQUENCE), f.at(state, _GATE)
+    sequence = f.at(state, _SEQUENCE)
     seen, lock_, wake = f.at(slot, _SEEN), f.at(slot, _LOCK), f.at(slot, _WAKE)
     number = word(f, slot, _NUMBER)
     set_arithmetic(f, system)  # not that of the thread that started it
@@ -250,33 +288,39 @@ def _helper(module: LlvmModule, system: System) -> None:
     f.call("pthread_mutex_unlock", "i32", lock_)
 
     f.label("look")
-    f.store(load(f, sequence), seen, 8)
-    f.branch_if(number.ule(load(f, f.at(state, _HELPERS))), "enter", "sleep")
-    f.label("enter")
-    now = load(f, gate)
-    f.branch_if((now & _OPEN).ne(0), "try", "wait")
-    f.label("try")
-    f.branch_if(swap_if(f, gate, now, now + 1), "inside", "enter")
+    region = load(f, sequence)
+    f.store(region, seen, 8)
+    kernel, words = [load(f, f.at(state, o), "ptr") for o in (_KERNEL, _WORDS)]
+    items, chunk, needed, helpers = [load(f, f.at(state, o)) for o in (_ITEMS, _CHUNK, _SCRATCH, _HELPERS)]
+    # The number is the same before and after, and is that of a region: all of this was read of one.
+    f.branch_if((region & 1).ne(0), "wait", "whole")
+    f.label("whole")
+    f.branch_if(load(f, sequence).eq(region), "asked", "wait")
+    f.label("asked")
+    f.branch_if(number.ule(helpers), "inside", "sleep")
 
     f.label("inside")
-    f.call("nx_wake", "void", number)
-    needed = word(f, state, _SCRATCH)
+    f.call("nx_wake", "void", number, helpers)
     f.branch_if(needed.ugt(word(f, slot, _OWN_BYTES)), "grow", "work")
     f.label("grow")
     f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
     memory = f.call("nx_acquire", "ptr", needed)
     put(f, memory, slot, _OWN)
     put(f, f.select(memory.eq(0), f.constant("i64", 0), needed), slot, _OWN_BYTES)
-    f.branch_if(memory.eq(0), "leave", "work")  # without memory the others do it
+    f.branch_if(memory.eq(0), "wait", "work")  # without memory the others do it
     f.label("work")
-    f.call("nx_chunks", "i64", word(f, slot, _OWN, "ptr"), null(f), number)
-    f.label("leave")
+    scratch = word(f, slot, _OWN, "ptr")
+    did = f.call("nx_chunks", "i64", scratch, null(f), number, region, helpers, kernel, words, items, chunk)
     with f.if_(word(f, slot, _OWN_BYTES).ugt(_OWN_KEPT)):
         f.call("nx_release", "i64", word(f, slot, _OWN, "ptr"))
         put(f, null(f), slot, _OWN)
         put(f, 0, slot, _OWN_BYTES)
-    left = fetch(f, "sub", gate, 1)
-    f.branch_if(left.eq(1), "last", "wait")
+    f.branch_if(did.eq(0), "wait", "done")
+    f.label("done")
+    store(f, did, _part(f, number, _DONE), "release")
+    store(f, region, _part(f, number, _REGION))
+    # A caller first says that it sleeps, then looks at what is done; this is the other way round.
+    f.branch_if(load(f, f.at(state, _WAITS)).eq(0), "wait", "last")
     f.label("last")
     f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
     f.call("pthread_cond_signal", "i32", f.at(state, _EMPTY))
@@ -327,22 +371,24 @@ def _start(module: LlvmModule, _: System) -> None:
 
 
 def _close(module: LlvmModule, system: System) -> None:
-    """Close the gate and wait until nobody is inside."""
-    f = _function(module, "nx_close", [], "void")
+    """Wait until helpers have done all items but the ``mine`` of the caller."""
+    f = _function(module, "nx_close", ["i64"], "void")
+    (mine,) = f.arguments
     state = _state(f)
-    gate = f.at(state, _GATE)
-    fetch(f, "and", gate, _OPEN - 1)
-    _awaited(f, system, lambda: load(f, gate).eq(0), "empty")
+    rest = word(f, state, _TODO) - mine
+    _awaited(f, system, lambda: f.call("nx_done", "i64").eq(rest), "done")
     f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
+    store(f, 1, f.at(state, _WAITS))
     f.label("turn")
-    f.branch_if(load(f, gate).eq(0), "done", "more")
+    f.branch_if(f.call("nx_done", "i64").eq(rest), "last", "more")
     f.label("more")
     f.call("pthread_cond_wait", "i32", f.at(state, _EMPTY), f.at(state, _EMPTY_LOCK))
     f.branch("turn")
-    f.label("done")
+    f.label("last")
+    store(f, 0, f.at(state, _WAITS))
     f.call("pthread_mutex_unlock", "i32", f.at(state, _EMPTY_LOCK))
-    f.branch("empty")
-    f.label("empty")
+    f.branch("done")
+    f.label("done")
     f.ret()
 
 
@@ -354,9 +400,8 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
     busy = f.at(state, _BUSY)
     if system.threads:
         chunk = f.intrinsic("umax", "i64", chunk, items.lshr(_TAKEN_BITS - 1))
-        chunks = _chunks_of(items, chunk)
         wanted = load(f, f.at(state, _WANTED))
-        helpers = f.intrinsic("umin", "i64", wanted, chunks) - 1
+        helpers = f.intrinsic("umin", "i64", wanted, (items + chunk - 1).udiv(chunk)) - 1
         f.branch_if(helpers.gt(0), "several", "alone")
         f.label("several")
         f.branch_if(load(f, busy).eq(0), "free", "alone")
@@ -364,20 +409,24 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
         f.branch_if(fetch(f, "xchg", busy, 1).eq(0), "mine", "alone")
         f.label("mine")
         have = f.call("nx_start", "i64", helpers)
+        # Releases are in order: who reads one sees those before it.
+        sequence = word(f, state, _SEQUENCE)
+        store(f, sequence + 1, f.at(state, _SEQUENCE), "release")
         for x, offset in ((kernel, _KERNEL), (words, _WORDS), (items, _ITEMS), (chunk, _CHUNK),
-                          (scratch_bytes, _SCRATCH)):  # fmt: skip
-            put(f, x, state, offset)
-        # Who enters by the gate has seen it open, and so all that was written before: no waiting for each line.
-        store(f, have, f.at(state, _HELPERS), "release")
-        store(f, _OPEN, f.at(state, _GATE), "release")
-        fetch(f, "add", f.at(state, _SEQUENCE), 1)
+                          (scratch_bytes, _SCRATCH), (have, _HELPERS)):  # fmt: skip
+            store(f, x, f.at(state, offset), "release")
+        fetch(f, "xchg", f.at(state, _SEQUENCE), sequence + 2)
+        put(f, items, state, _TODO)
+        put(f, 0, state, _STATUS)
         first, second = [load(f, f.at(_slot(f, f.constant("i64", n)), _SLEEPS)) for n in (1, 2)]
         asleep = first | f.select(have.uge(2), second, 0)
         with f.if_(asleep.ne(0)), f.if_(f.call("nx_worth", "i64", context).ne(0)):
-            f.call("nx_wake", "void", f.constant("i64", 0))
-        status = f.call("nx_chunks", "i64", scratch, context, f.constant("i64", 0))
-        f.call("nx_close", "void")
-        store(f, 0, busy)
+            f.call("nx_wake", "void", f.constant("i64", 0), have)
+        zero = f.constant("i64", 0)
+        did = f.call("nx_chunks", "i64", scratch, context, zero, sequence + 2, have, kernel, words, items, chunk)
+        f.call("nx_close", "void", did)
+        status = word(f, state, _STATUS)
+        store(f, 0, busy, "release")
         f.ret(status)
     f.label("alone")
     f.ret(f.call("nx_serial", "i64", kernel, words, items, chunk, scratch, context))
@@ -407,8 +456,11 @@ def _reset(module: LlvmModule, system: System) -> None:
             put(f, 0, slot, _OWN_BYTES)
         f.call("pthread_mutex_init", "i32", f.at(state, _EMPTY_LOCK), null(f))
         f.call("pthread_cond_init", "i32", f.at(state, _EMPTY), null(f))
-    for offset in (_STARTED, _GATE, _BUSY):
+    for offset in (_STARTED, _WAITS, _BUSY):
         store(f, 0, f.at(state, offset))
+    # A region that was being described in the parent has no number here.
+    sequence = f.at(state, _SEQUENCE)
+    store(f, load(f, sequence) + 1 & -2, sequence)
     f.ret()
 
 
@@ -424,6 +476,8 @@ def _statistics(module: LlvmModule) -> None:
     """``void nx_threads_statistics(ptr out)``: threads wanted, helpers that exist, regions so far."""
     f = _function(module, "nx_threads_statistics", ["ptr"], "void", seen=True)
     (out,) = f.arguments
-    for i, offset in enumerate((_WANTED, _STARTED, _SEQUENCE)):
-        put(f, load(f, f.at(_state(f), offset)), out, 8 * i)
+    regions = load(f, f.at(_state(f), _SEQUENCE)).lshr(1)
+    found = [load(f, f.at(_state(f), offset)) for offset in (_WANTED, _STARTED)]
+    for i, x in enumerate((*found, regions)):
+        put(f, x, out, 8 * i)
     f.ret()
