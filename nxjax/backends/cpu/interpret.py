@@ -14,6 +14,7 @@ from nxjax.backends.cpu.guard import GuardedMemory
 from nxjax.backends.cpu.native.runtime import runtime
 from nxjax.config import config
 from nxjax.kernels.cpu.base import Kernel
+from nxjax.lower.cpu.sharing import shared
 from nxjax.lower.cpu.tape import (
     BranchStep,
     CallStep,
@@ -26,7 +27,7 @@ from nxjax.lower.cpu.tape import (
     TapeStep,
     WhileStep,
 )
-from nxjax.lower.cpu.times import chunk_of, is_parallel
+from nxjax.lower.cpu.times import chunk_of
 from nxjax.trace.types import ArrayType
 
 NDArray = np.ndarray[Any, Any]
@@ -82,6 +83,7 @@ class TapeInterpreter:
         self._arena = empty(program.arena)  # the same for all runs: the system gives pages to the first one
         calls = list(program.calls())
         found = engine.addresses([c.kernel for c in calls])
+        self._shared = shared(program.steps)
         self._parallel = _PARALLEL(runtime().addresses.parallel_for)
         self._addresses = {c.kernel.symbol: a for c, a in zip(calls, found, strict=True)}
 
@@ -94,10 +96,11 @@ class TapeInterpreter:
         # A result may be an argument's, a constant's or another result's memory.
         return [_copied(self._array(Ref(b), t)) for b, t in zip(program.outputs, program.out_types, strict=True)]
 
-    def _kernel(self, address: int, kernel: Kernel, words: list[int]) -> None:
+    def _kernel(self, address: int, step: CallStep, words: list[int]) -> None:
         """On as many threads as the tape machine would take."""
+        kernel = step.kernel
         chunk = chunk_of(kernel)
-        if not is_parallel(kernel):
+        if step not in self._shared:
             run_kernel(address, kernel, words)
             return
         array = np.array([w & 0xFFFFFFFFFFFFFFFF for w in words], np.uint64)
@@ -132,7 +135,7 @@ class TapeInterpreter:
         match step:
             case CallStep():
                 words = [*map(self._address, (*step.ins, *step.outs)), *step.kernel.integers]
-                self._kernel(self._addresses[step.kernel.symbol], step.kernel, words)
+                self._kernel(self._addresses[step.kernel.symbol], step, words)
             case CopyStep():
                 ctypes.memmove(self._address(step.target), self._address(step.source_ref), step.nbytes)
             case HostStep():

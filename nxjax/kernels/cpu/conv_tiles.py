@@ -33,6 +33,7 @@ from nxjax.kernels.cpu.tile_weights import registers_of, units_of
 DType = np.dtype[Any]
 _INT32: Final = np.dtype("int32")
 _EPILOGUE: Final = 128  # units of depth that take as long as what a tile's sums go through
+_GRAIN: Final = 512  # such units: about as long as a grain of other kernels
 _MANY: Final = 1 << 20  # bytes of weights that do not stay in a cache: each panel is read once
 
 
@@ -127,7 +128,7 @@ class TileConv(Kernel):
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
         work = self.run * self.share * (len(self.problem.runs) * units_of(self.problem.depth) + _EPILOGUE)
-        return max(1, 2048 // work)
+        return max(1, _GRAIN // work)
 
     @property
     def scratch(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]

@@ -29,12 +29,26 @@ def time_of(kernel: Kernel) -> float:
     return max(cost.flops / _FLOPS_PER_NS, (cost.read + cost.written) / BYTES_PER_NS)
 
 
+def grains_of(kernel: Kernel) -> float:
+    """How many grains a kernel has."""
+    return kernel.items / max(kernel.grain, 1)
+
+
+def least_grains() -> int:
+    """How many grains are worth the helpers' time where what they write is for one thread."""
+    return max(isa.current().bits // _GRAIN_BITS, _GRAINS)
+
+
+def can_share(kernel: Kernel) -> bool:
+    """Whether a kernel is long enough for helpers, if what they write is for them."""
+    return grains_of(kernel) >= _GRAINS and kernel.items > chunk_of(kernel)
+
+
 def is_parallel(kernel: Kernel) -> bool:
-    """Whether helpers take part in a kernel."""
-    grains, cost = _GRAINS, kernel.cost()
-    if cost.read < _READS * cost.written:
-        grains = max(isa.current().bits // _GRAIN_BITS, grains)
-    return kernel.items >= grains * max(kernel.grain, 1) and kernel.items > chunk_of(kernel)
+    """Whether helpers take part in a kernel, whatever is before and after it."""
+    cost = kernel.cost()
+    few = cost.read >= _READS * cost.written
+    return can_share(kernel) and (few or grains_of(kernel) >= least_grains())
 
 
 def chunk_of(kernel: Kernel) -> int:

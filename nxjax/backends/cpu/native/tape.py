@@ -21,6 +21,7 @@ from nxjax.backends.cpu.native.runtime import Runtime
 from nxjax.backends.quiet import quiet
 from nxjax.errors import ExecutionError, NxError
 from nxjax.kernels.cpu.base import Code
+from nxjax.lower.cpu.sharing import shared
 from nxjax.lower.cpu.tape import (
     ALIGN,
     BranchStep,
@@ -36,7 +37,7 @@ from nxjax.lower.cpu.tape import (
     WhileStep,
     walk,
 )
-from nxjax.lower.cpu.times import BYTES_PER_NS, CHUNKS, STEP_NS, chunk_of, is_parallel, time_of
+from nxjax.lower.cpu.times import BYTES_PER_NS, CHUNKS, STEP_NS, chunk_of, time_of
 from nxjax.trace.types import ArrayType
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ class TapeEncoder:
 
     def __init__(self, program: CpuProgram, engine: KernelCache, runtime: Runtime, constants: list[NDArray]) -> None:
         self._turned = _turned(program) if self.inlines else {}
+        self._shared = shared(program.steps)
         inside = {id(s) for s in walk(list(self._turned))}
         kernels: list[Code] = [s.kernel for s in walk(program.steps) if isinstance(s, CallStep) and id(s) not in inside]
         kernels += [turned.code for turned in self._turned.values()]
@@ -220,7 +222,7 @@ class TapeEncoder:
         code, weight = self._machine_code(step), time_of(kernel) + STEP_NS
         self.codes.append((len(self._code), kernel.symbol))
         self.time += weight
-        if is_parallel(kernel):
+        if step in self._shared:
             chunk = chunk_of(kernel)
             self.emit(
                 "parallel",

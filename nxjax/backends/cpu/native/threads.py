@@ -60,7 +60,7 @@ _APART_NS: Final = 1_000_000
 
 # State. What several threads write lies on cache lines of its own.
 # The caller's: whether there is one, items that are to be done, what a signal's handler gave.
-_BUSY, _TODO, _STATUS = 0, 8, 16
+_BUSY, _EXPECTED, _STATUS = 0, 8, 16
 # The region, in the line that helpers look at while they wait: its number (odd while the rest is being written),
 # kernel, words, items, chunk, bytes of scratch, helpers that may take part.
 _SEQUENCE, _KERNEL, _WORDS, _ITEMS, _CHUNK, _SCRATCH, _HELPERS = range(128, 128 + 56, 8)
@@ -240,13 +240,13 @@ def _chunks(module: LlvmModule, _: System) -> None:
             with f.if_(status.ne(0)):
                 state = _state(f)
                 put(f, status, state, _STATUS)
-                put(f, 0, state, _TODO)
+                put(f, 0, state, _EXPECTED)
                 with f.loop(0, ranges) as each:  # nobody takes another, and what was taken is what is to be done
                     last = fetch(f, "xchg", _part(f, each.index, _TAKEN), mark + _TAKEN_MOST) - mark
                     _, whole = _cut(items, ranges, each.index)
                     given = f.intrinsic("umin", "i64", last * chunk, whole)
                     given = f.select(last.ule(_TAKEN_MOST), given, f.constant("i64", 0))
-                    put(f, word(f, state, _TODO) + given, state, _TODO)
+                    put(f, word(f, state, _EXPECTED) + given, state, _EXPECTED)
                 f.ret(f.load("i64", did, 8))
     f.ret(f.load("i64", did, 8))
 
@@ -375,7 +375,7 @@ def _close(module: LlvmModule, system: System) -> None:
     f = _function(module, "nx_close", ["i64"], "void")
     (mine,) = f.arguments
     state = _state(f)
-    rest = word(f, state, _TODO) - mine
+    rest = word(f, state, _EXPECTED) - mine
     _awaited(f, system, lambda: f.call("nx_done", "i64").eq(rest), "done")
     f.call("pthread_mutex_lock", "i32", f.at(state, _EMPTY_LOCK))
     store(f, 1, f.at(state, _WAITS))
@@ -416,7 +416,7 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
                           (scratch_bytes, _SCRATCH), (have, _HELPERS)):  # fmt: skip
             store(f, x, f.at(state, offset), "release")
         fetch(f, "xchg", f.at(state, _SEQUENCE), sequence + 2)
-        put(f, items, state, _TODO)
+        put(f, items, state, _EXPECTED)
         put(f, 0, state, _STATUS)
         first, second = [load(f, f.at(_slot(f, f.constant("i64", n)), _SLEEPS)) for n in (1, 2)]
         asleep = first | f.select(have.uge(2), second, 0)
