@@ -17,7 +17,8 @@ from nxjax.lower.cpu.times import can_share, grains_of, is_parallel, least_grain
 
 def shared(steps: Sequence[TapeStep]) -> set[CallStep]:
     """The steps, at any depth, that helpers take part in."""
-    able = [s for s in walk(steps) if isinstance(s, CallStep) and can_share(s.kernel)]
+    calls = [s for s in walk(steps) if isinstance(s, CallStep)]
+    able = [s for s in calls if can_share(s.kernel) or is_parallel(s.kernel)]
     chains = _chains(able)
     return set(chain.from_iterable(c for c in chains if _is_worth(c)))
 

@@ -40,15 +40,18 @@ def least_grains() -> int:
 
 
 def can_share(kernel: Kernel) -> bool:
-    """Whether a kernel is long enough for helpers, if what they write is for them."""
-    return grains_of(kernel) >= _GRAINS and kernel.items > chunk_of(kernel)
+    """Whether a kernel is long enough for helpers, if what they write is for them.
+
+    Of fewer items than two for each of two threads, nothing is left for the one that is done first.
+    """
+    return grains_of(kernel) >= _GRAINS and kernel.items >= 2 * _GRAINS and kernel.items > chunk_of(kernel)
 
 
 def is_parallel(kernel: Kernel) -> bool:
     """Whether helpers take part in a kernel, whatever is before and after it."""
     cost = kernel.cost()
-    few = cost.read >= _READS * cost.written
-    return can_share(kernel) and (few or grains_of(kernel) >= least_grains())
+    least = _GRAINS if cost.read >= _READS * cost.written else least_grains()
+    return grains_of(kernel) >= least and kernel.items > chunk_of(kernel)
 
 
 def chunk_of(kernel: Kernel) -> int:

@@ -59,6 +59,11 @@ def test_a_chain_is_weighed_as_one(least):
     assert which(steps(Short(2), Short(1.9))) == [least <= 2, False]
 
 
+def test_two_items_are_too_few_for_a_chain(least):
+    assert which(steps(Short(2, grain=1), Short(9 * least))) == [least <= 2, True]
+    assert which(steps(Short(2, grain=2), Short(9 * least))) == [True, True]
+
+
 def test_before_and_after_a_long_step(least):
     assert which(steps(Short(2), Short(2), Short(9 * least), Short(2))) == [True] * 4
 
