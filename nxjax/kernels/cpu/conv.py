@@ -132,7 +132,7 @@ class Conv(Kernel):
         if weights > _WEIGHT_BYTES:
             return max(1, -(-self.tiles * self.blocks // max(self.blocks, knobs.CONV_ITEMS())))
         per_tile = self.block.pixels * p.inputs * size * math.prod(a.step for a in p.axes)
-        return max(1, min(self.tiles, knobs.CONV_RUN() // max(per_tile, 1), -(-self.tiles // knobs.CONV_ITEMS())))
+        return max(1, min(self.tiles, knobs.CONV_RUN() // max(per_tile, 1), self.tiles // knobs.CONV_ITEMS()))
 
     @property
     def key(self) -> str:
