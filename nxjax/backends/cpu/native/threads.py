@@ -57,6 +57,8 @@ _YIELD: Final = 64
 # Sleeping helpers are woken for so many nanoseconds of estimated work, if no longer lies between two pieces of it.
 _WORTH_NS: Final = 50_000
 _APART_NS: Final = 1_000_000
+# Nobody looks at signals within a region of less estimated work: to look takes as long as a small chunk.
+_SHORT_NS: Final = 1_000_000
 
 # State. What several threads write lies on cache lines of its own.
 # The caller's: whether there is one, items that are to be done, what a signal's handler gave.
@@ -398,6 +400,11 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
     kernel, words, items, chunk, scratch_bytes, scratch, context = f.arguments
     state = _state(f)
     busy = f.at(state, _BUSY)
+    place = f.alloca("ptr", align=8)
+    f.store(context, place, 8)
+    with f.if_(context.ne(0)), f.if_(word(f, context, F_WEIGHT).ult(_SHORT_NS)):
+        f.store(null(f), place, 8)
+    watched = f.load("ptr", place, 8)
     if system.threads:
         chunk = f.intrinsic("umax", "i64", chunk, items.lshr(_TAKEN_BITS - 1))
         wanted = load(f, f.at(state, _WANTED))
@@ -423,13 +430,13 @@ def _parallel_for(module: LlvmModule, system: System) -> None:
         with f.if_(asleep.ne(0)), f.if_(f.call("nx_worth", "i64", context).ne(0)):
             f.call("nx_wake", "void", f.constant("i64", 0), have)
         zero = f.constant("i64", 0)
-        did = f.call("nx_chunks", "i64", scratch, context, zero, sequence + 2, have, kernel, words, items, chunk)
+        did = f.call("nx_chunks", "i64", scratch, watched, zero, sequence + 2, have, kernel, words, items, chunk)
         f.call("nx_close", "void", did)
         status = word(f, state, _STATUS)
         store(f, 0, busy, "release")
         f.ret(status)
     f.label("alone")
-    f.ret(f.call("nx_serial", "i64", kernel, words, items, chunk, scratch, context))
+    f.ret(f.call("nx_serial", "i64", kernel, words, items, chunk, scratch, watched))
 
 
 def _set(module: LlvmModule, _: System) -> None:
