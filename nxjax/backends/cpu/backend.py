@@ -116,7 +116,7 @@ class CpuBackend(Backend):
 
     def trim(self, device: Device, nbytes: int) -> None:
         # The pool of a process that never loaded the compiler, too. Another thread may just be importing it.
-        if _RUNTIME in sys.modules and (found := importlib.import_module(_RUNTIME).loaded()) is not None:
+        if _RUNTIME in sys.modules and (found := load(_RUNTIME).loaded()) is not None:
             found.trim(nbytes)
         # What NumPy, Python and the compiler had, as far as the C library says how.
         heap: Any = getattr(ctypes.pythonapi, "malloc_trim", None)
