@@ -42,7 +42,7 @@ def announced(monkeypatch):
     for cached in (registry._paths, registry.get, registry._best):
         cached.cache_clear()
     monkeypatch.setattr("importlib.metadata.entry_points", lambda group: [point])
-    monkeypatch.setattr(registry.importlib, "import_module", _module(registry.importlib.import_module))
+    monkeypatch.setattr(registry, "load", _module(registry.load))
     yield
     for cached in (registry._paths, registry.get, registry._best):
         cached.cache_clear()

