@@ -243,8 +243,10 @@ def _rotated(t: Array, z: Array) -> tuple[Array, Array]:
     place = np.arange(n)
 
     def turn(m: Any, t: Array, z: Array) -> tuple[Array, Array]:
-        block = t[jnp.stack([m - 1, m])][:, jnp.stack([m - 1, m])]
-        mu = jnp.linalg.eigvals(block)[0] - t[m, m]
+        # An eigenvalue of the block less its last element: the larger one, or the one above the real axis.
+        half = (t[m - 1, m - 1] - t[m, m]) * 0.5
+        root = jnp.sqrt(half * half + t[m - 1, m] * t[m, m - 1])
+        mu = half + jnp.where((half * jnp.conj(root)).real < 0, -root, root)
         r = jnp.sqrt(jnp.abs(mu) ** 2 + jnp.abs(t[m, m - 1]) ** 2).astype(dtype)
         c, s = mu / r, t[m, m - 1] / r
         g = jnp.stack([jnp.stack([jnp.conj(c), s]), jnp.stack([-s, c])])

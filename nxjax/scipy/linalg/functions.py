@@ -10,7 +10,6 @@ import numpy as np
 
 from nxjax import numpy as jnp
 from nxjax.errors import ShapeError
-from nxjax.lax import linalg as _lax
 from nxjax.numpy.documented import example, shown
 from nxjax.numpy.promotion import as_operand, check_choice, promote_inexact
 from nxjax.scipy.linalg.factors import rsf2csf, schur
@@ -213,21 +212,19 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
 
 
 def _by_schur(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """X, and the eigenvalues of a and b. With a = U R U^H, b^H = V S V^H: R Y + Y S^H = U^H c V, by columns."""
+    """X, and the eigenvalues of a and b. With a = U R U^H, b^H = V S V^H: R Y + Y S^H = U^H c V, from the last corner."""
     r, u = schur(a, output="complex")
     s, v = schur(adjoint(b), output="complex")
-    n = b.shape[0]
+    m, n = a.shape[0], b.shape[0]
     lower, f = adjoint(s), _product(adjoint(u), c.astype(r.dtype), v)
-    identity = jnp.eye(a.shape[0], dtype=r.dtype)
 
-    def column(i: Any, y: Array) -> Array:
-        j = n - 1 - i
-        later = jnp.where(jnp.arange(n) > j, lower[:, j], 0)
-        rhs = f[:, j] - jnp.matmul(y, later, precision="highest")
-        x = _lax.triangular_solve(r + lower[j, j] * identity, rhs[:, None], left_side=True, lower=False)
-        return y.at[:, j].set(x[:, 0])
+    def element(step: Any, y: Array) -> Array:
+        i, j = m - 1 - step % m, n - 1 - step // m
+        # Of the products with zeros some are with what is not known yet, which is 0.
+        rest = f[i, j] - jnp.sum(r[i] * y[:, j]) - jnp.sum(y[i] * lower[:, j])
+        return y.at[i, j].set(rest / (r[i, i] + lower[j, j]))
 
-    y = fori_loop(0, n, column, jnp.zeros_like(f)) if f.size else f
+    y = fori_loop(0, m * n, element, jnp.zeros_like(f)) if f.size else f
     return _product(u, y, adjoint(v)), jnp.diagonal(r), jnp.diagonal(lower)
 
 
