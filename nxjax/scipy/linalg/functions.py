@@ -212,7 +212,7 @@ def solve_sylvester(A: ArrayLike, B: ArrayLike, C: ArrayLike, *, method: str = "
 
 
 def _by_schur(a: Array, b: Array, c: Array) -> tuple[Array, Array, Array]:
-    """X, and the eigenvalues of a and b. With a = U R U^H, b^H = V S V^H: R Y + Y S^H = U^H c V, from the last corner."""
+    """X, and the eigenvalues of a and b. With a = U R U^H, b^H = V S V^H: R Y + Y S^H = U^H c V."""
     r, u = schur(a, output="complex")
     s, v = schur(adjoint(b), output="complex")
     m, n = a.shape[0], b.shape[0]
