@@ -58,7 +58,7 @@ def _log_parts(f: Function, isa: Isa, x: Value) -> tuple[Value, Value]:
     return f.select(inside, high, end), f.select(inside, low, 0.0)
 
 
-def _double_power(f: Function, isa: Isa, x: Value, y: Value) -> Value:
+def double_power(f: Function, isa: Isa, x: Value, y: Value) -> Value:
     """x^y of doubles, x >= 0."""
     # Beyond this, whatever x is other than 1, the result is infinite or 0; a split product would overflow.
     y = f.select(y.gt(_LARGE), _LARGE, y)
@@ -90,7 +90,7 @@ def pow_(s: EmitContext) -> Value:
     a, b = x.convert(double), y.convert(double)
     size = fabs(f, a)
     if s.dtype == dtypes.float64:
-        size = _double_power(f, isa, size, b)
+        size = double_power(f, isa, size, b)
     else:
         size = exp(f, isa, b * log(f, isa, size))
     return _signed(f, isa, a, b, size).convert(x.type)

@@ -21,6 +21,7 @@ _CODE: Final = {
     "math_log": {12: "cbrt log log1p", 30: "acosh asinh atanh"},
     "math_power": {30: "pow"},
     "math_trig": {12: "cos sin", 20: "acos asin atan atan2 tan"},
+    "math_zeta": {60: "polygamma zeta"},
     "math_special": {1: "bessel_i0e bessel_i1e", 20: "erf erf_inv erfc", 30: "digamma lgamma"},
     "ops_quant": {
         1: """stored_bias stored_byte stored_cut stored_exponent stored_left stored_mantissa stored_pair stored_real
@@ -45,5 +46,5 @@ DEAR: Final[Mapping[str, int]] = {
 }
 # Transcendental functions: their code is long, and the same in every program.
 FUNCTIONS: Final = frozenset({"integer_pow", "rsqrt"}).union(
-    *(MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig"))
+    *(MODULES[file] for file in ("math_exp", "math_log", "math_power", "math_special", "math_trig", "math_zeta"))
 )
