@@ -12,7 +12,7 @@ import math
 from nxjax.kernels.cpu.ir import Function, Value, element, with_element
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.math_base import copysign, fabs, product_error, two_sum
-from nxjax.kernels.cpu.math_exp import cosh, exp, expm1, sinh
+from nxjax.kernels.cpu.math_exp import cosh, exp, exp2, expm1, sinh
 from nxjax.kernels.cpu.math_log import asinh, log, log1p
 from nxjax.kernels.cpu.math_trig import atan2, cos, sin
 from nxjax.kernels.cpu.ops import EmitContext, op
@@ -341,3 +341,25 @@ def _inverse_cosine(f: Function, isa: Isa, z: Parts) -> Parts:
 @op("acos", SINGLE)
 def acos_(s: EmitContext) -> Value:
     return _narrow(s, _inverse_cosine(s.f, s.isa, _wide(s)))
+
+
+@op("acosh", SINGLE)
+def acosh_(s: EmitContext) -> Value:
+    """With p and q the roots of z - 1 and z + 1: asinh(Re(conj(p) q)), and twice the angle of Re(q) + i Im(p)."""
+    f, isa = s.f, s.isa
+    z = _wide(s)
+    a, b = _instead(f, z)
+    (p, r), (q, t) = root(f, (a - 1.0, b)), root(f, (a + 1.0, b))
+    endless = _is_infinite(f, z[0]) | _is_infinite(f, z[1])
+    re = f.select(endless, INFINITE, asinh(f, isa, f.fma(p, q, r * t)))
+    return _narrow(s, (re, atan2(f, isa, r, q) * 2.0))
+
+
+@op("exp2", SINGLE)
+def exp2_(s: EmitContext) -> Value:
+    f, isa = s.f, s.isa
+    a, b = _wide(s)
+    size, angle = exp2(f, isa, a), b * math.log(2)
+    # Where it is 0 no angle gives NaN.
+    angle = f.select(size.eq(0.0) & ~_is_finite(f, b), 0.0, angle)
+    return _narrow(s, (size * cos(f, isa, angle), f.select(b.eq(0.0), b, size * sin(f, isa, angle))))

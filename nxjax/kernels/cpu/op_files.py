@@ -8,7 +8,9 @@ from typing import Final
 # Which ops each file has emitters of, by what one takes beside an addition, roughly.
 _CODE: Final = {
     # First, since what stands later counts: most are of real numbers.
-    "math_complex": {30: "acos asin asinh atan atanh cos cosh expm1 log log1p pow sign sin sinh sqrt tan tanh"},
+    "math_complex": {
+        30: "acos acosh asin asinh atan atanh cos cosh exp2 expm1 log log1p pow sign sin sinh sqrt tan tanh"
+    },
     "ops_arithmetic": {
         1: """abs add bitcast_convert_type ceil convert_element_type copy eq floor ge gt le lt max min mul ne neg
             reduce_precision round select_n sign sub""",

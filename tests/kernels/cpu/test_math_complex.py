@@ -13,8 +13,15 @@ from tests.kernels.cpu.test_ops import kernel_of
 assert complex_ops.real  # its ops are known by name
 NAN, INF, PI = np.nan, np.inf, np.pi
 BOTH = ("sqrt", "log", "log1p", "expm1", "sin", "cos", "sinh", "cosh", "tan", "tanh", "sign")
-SINGLE = ("asin", "acos", "atan", "asinh", "atanh")
-NUMPY = {"asin": "arcsin", "acos": "arccos", "atan": "arctan", "asinh": "arcsinh", "atanh": "arctanh"}
+SINGLE = ("asin", "acos", "atan", "asinh", "acosh", "atanh", "exp2")
+NUMPY = {
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+}
 ODD = {"sin", "sinh", "tan", "tanh", "asin", "atan", "asinh", "atanh", "sign"}
 CASES = [(name, dtype) for dtype in sorted(dtypes.COMPLEX, key=str) for name in BOTH]
 CASES += [(name, dtypes.complex64) for name in SINGLE]
@@ -76,10 +83,9 @@ def test_conjugates_and_opposites(isa_name, case):
 # Annex G of C99, in the quarter of positive parts. None: not said.
 LIMITS = [
     ("sqrt", complex(1, INF), (INF, INF)), ("sqrt", complex(NAN, INF), (INF, INF)),
-    ("sqrt", complex(-INF, 1), (0, INF)), ("sqrt", complex(INF, 1), (INF, 0)),
-    ("sqrt", complex(INF, NAN), (INF, NAN)), ("sqrt", complex(-INF, NAN), (NAN, None)),
-    ("sqrt", complex(1, NAN), (NAN, NAN)), ("sqrt", 0j, (0, 0)), ("log", 0j, (-INF, 0)),
-    ("log", complex(-0.0, 0.0), (-INF, PI)), ("log", complex(1, INF), (INF, PI / 2)),
+    ("sqrt", complex(-INF, 1), (0, INF)), ("sqrt", complex(INF, 1), (INF, 0)), ("sqrt", complex(INF, NAN), (INF, NAN)),
+    ("sqrt", complex(-INF, NAN), (NAN, None)), ("sqrt", complex(1, NAN), (NAN, NAN)), ("sqrt", 0j, (0, 0)),
+    ("log", 0j, (-INF, 0)), ("log", complex(-0.0, 0.0), (-INF, PI)), ("log", complex(1, INF), (INF, PI / 2)),
     ("log", complex(-INF, 1), (INF, PI)), ("log", complex(INF, INF), (INF, PI / 4)),
     ("log", complex(NAN, INF), (INF, NAN)), ("sinh", complex(0, INF), (0, NAN)), ("sinh", complex(INF, 0), (INF, 0)),
     ("sinh", complex(INF, 1), (INF, INF)), ("sinh", complex(INF, INF), (None, NAN)),
@@ -92,10 +98,12 @@ LIMITS = [
     ("acos", complex(-INF, 1), (PI, -INF)), ("acos", complex(1, INF), (PI / 2, -INF)),
     ("acos", complex(0, NAN), (PI / 2, NAN)), ("asinh", complex(INF, INF), (INF, PI / 4)),
     ("asinh", complex(1, INF), (INF, PI / 2)), ("asinh", complex(NAN, 0), (NAN, 0)),
-    ("atanh", complex(1, 0), (INF, 0)), ("atanh", complex(1, INF), (0, PI / 2)),
-    ("atanh", complex(INF, 1), (0, PI / 2)), ("atanh", complex(0, NAN), (0, NAN)),
-    ("atanh", complex(2, 0), (np.arctanh(0.5), PI / 2)), ("sign", complex(0, INF), (0, 1)),
-    ("sign", complex(-0.0, -0.0), (0, 0)), ("sign", complex(NAN, 0), (NAN, NAN)),
+    ("acosh", complex(INF, 1), (INF, 0)), ("acosh", complex(-INF, 1), (INF, PI)),
+    ("acosh", complex(INF, INF), (INF, PI / 4)), ("acosh", complex(0.5, 0), (0, np.arccos(0.5))),
+    ("exp2", complex(-INF, INF), (0, 0)), ("exp2", complex(3, 0), (8, 0)), ("atanh", complex(1, 0), (INF, 0)),
+    ("atanh", complex(1, INF), (0, PI / 2)), ("atanh", complex(INF, 1), (0, PI / 2)),
+    ("atanh", complex(0, NAN), (0, NAN)), ("atanh", complex(2, 0), (np.arctanh(0.5), PI / 2)),
+    ("sign", complex(0, INF), (0, 1)), ("sign", complex(-0.0, -0.0), (0, 0)), ("sign", complex(NAN, 0), (NAN, NAN)),
 ]  # fmt: skip
 
 
