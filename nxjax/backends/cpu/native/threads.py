@@ -245,7 +245,7 @@ def _chunks(module: LlvmModule, _: System) -> None:
                 put(f, 0, state, _EXPECTED)
                 with f.loop(0, ranges) as each:  # nobody takes another, and what was taken is what is to be done
                     last = fetch(f, "xchg", _part(f, each.index, _TAKEN), mark + _TAKEN_MOST) - mark
-                    _, whole = _cut(items, ranges, each.index)
+                    whole = _cut(items, ranges, each.index)[1]
                     given = f.intrinsic("umin", "i64", last * chunk, whole)
                     given = f.select(last.ule(_TAKEN_MOST), given, f.constant("i64", 0))
                     put(f, word(f, state, _EXPECTED) + given, state, _EXPECTED)
