@@ -33,9 +33,11 @@ def _chains(steps: Sequence[CallStep]) -> list[list[CallStep]]:
     before: dict[CallStep, CallStep] = {}
 
     def first(step: CallStep) -> CallStep:
-        """Of its chain."""
+        """Of its chain. Ways are halved as they are walked: chains that join one after another would make them long."""
         while step in before:
-            step = before[step]
+            above = before[step]
+            before[step] = before.get(above, above)
+            step = above
         return step
 
     for step in steps:

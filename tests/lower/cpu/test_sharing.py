@@ -7,7 +7,7 @@ import pytest
 from nxjax.config import config
 from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.base import KernelCost
-from nxjax.lower.cpu.sharing import shared
+from nxjax.lower.cpu.sharing import _chains, shared
 from nxjax.lower.cpu.tape import Buffer, CallStep, Counter, Ref, RepeatStep
 from nxjax.lower.cpu.times import least_grains
 
@@ -85,3 +85,28 @@ def test_chains_go_into_loops(least):
     outside, inside = steps(Short(2), Short(2))
     loop = RepeatStep(Counter(3), [inside])
     assert shared([outside, loop]) == ({outside, inside} if least <= 4 else set())
+
+
+def test_chains_that_join_one_after_another_take_time_in_proportion():
+    asked = 0
+
+    class Step:
+        def __init__(self, ins, outs):
+            self.ins, self.outs = ins, outs
+
+        def __hash__(self):
+            nonlocal asked
+            asked += 1
+            return id(self)
+
+    def looks(n):
+        nonlocal asked
+        asked, made, last = 0, [], Ref(Buffer(8, "temp"))
+        for _ in range(n):
+            fresh, out = Ref(Buffer(8, "temp")), Ref(Buffer(8, "temp"))
+            made += [Step([], [fresh]), Step([last, fresh], [out])]
+            last = out
+        assert len(_chains(made)) == 1
+        return asked
+
+    assert looks(1600) < 8 * looks(400)
