@@ -79,6 +79,11 @@ PROGRAMS = {
     "softmax of columns": (lambda x: nx.nn.softmax(x, 0), (33, 7)),
     "variance": (jnp.var, (17, 9)),
     "functions": (lambda x: jnp.exp(x) * jnp.sin(x * 1e7) + jnp.log1p(abs(x)) + jnp.tan(x * 1e20), (33,)),
+    "zeta and polygamma": (lambda x: lax.zeta(2 + abs(x), x) + lax.polygamma(x * 0 + 1, x), (33,)),
+    "functions of complex numbers": (
+        lambda x: [f(lax.complex(x[:9], x[9:])) for f in (jnp.sqrt, jnp.log, jnp.expm1, jnp.sin, jnp.tanh, jnp.arccos)],
+        (18,),
+    ),
     "vector by matrix": (lambda x: x @ W, (65,)),
     "matrix by matrix": (lambda x: jnp.tanh(x @ W) + 1, (5, 65)),
     "vector by transposed matrix": (lambda x: x @ V.T, (65,)),
@@ -286,14 +291,12 @@ REFUSED = {
     "igamma": lambda: lax.igamma(jnp.ones(3), jnp.ones(3)),
     "igamma_grad_a": lambda: lax.igamma_grad_a(jnp.ones(3), jnp.ones(3)),
     "igammac": lambda: lax.igammac(jnp.ones(3), jnp.ones(3)),
-    "polygamma": lambda: lax.polygamma(jnp.ones(3), jnp.ones(3)),
     "qr_pivots": lambda: nx.scipy.linalg.qr(jnp.asarray(EYE), pivoting=True),
     "random_gamma_grad": lambda: lax.random_gamma_grad(jnp.ones(3), jnp.ones(3)),
     "regularized_incomplete_beta": lambda: lax.betainc(jnp.ones(3), jnp.ones(3), jnp.ones(3) / 2),
     "schur": lambda: lax.linalg.schur(jnp.asarray(EYE)),
     "svd": lambda: jnp.linalg.svd(EYE),
     "tridiagonal": lambda: lax.linalg.tridiagonal(jnp.asarray(EYE)),
-    "zeta": lambda: lax.zeta(jnp.ones(3) * 2, jnp.ones(3)),
 }
 # Of several devices, and so of XLA; and what is written out before anything is lowered.
 ELSEWHERE = frozenset((

@@ -129,7 +129,7 @@ def test_narrow_floats_are_rounded_once(dtype):
 NAMED_IN = {
     "ops/elementary.py",
     "interop/onnx/elementwise.py", "interop/torch/elementwise.py",
-    "kernels/cpu/math_exp.py", "kernels/cpu/op_files.py",
+    "kernels/cpu/math_complex.py", "kernels/cpu/math_exp.py", "kernels/cpu/op_files.py",
     "kernels/ipu/expression_cycles.py",
     "lower/npu/rules/elementwise.py",
     "lower/type_rules/elementwise.py",

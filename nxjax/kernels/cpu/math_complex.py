@@ -161,11 +161,17 @@ def sign(s: EmitContext) -> Value:
 
 @op("expm1", COMPLEX)
 def expm1_(s: EmitContext) -> Value:
-    """expm1(a) cos b - 2 sin^2(b / 2), and e^a sin b."""
+    """expm1(a) cos b - 2 sin^2(b / 2), and e^a sin b; at infinity as the Array API standard says."""
     f, isa = s.f, s.isa
     a, b = _wide(s)
+    size, nowhere = exp(f, isa, a), ~_is_finite(f, b)
     half = sin(f, isa, b * 0.5)
-    return _narrow(s, (expm1(f, isa, a) * cos(f, isa, b) - half * half * 2.0, exp(f, isa, a) * sin(f, isa, b)))
+    # The sum with 0 leaves no negative zero.
+    re = expm1(f, isa, a) * cos(f, isa, b) - half * half * 2.0 + 0.0
+    # Where e^a is 0 no angle matters; where it is infinite only the size of the result is known.
+    re = f.select(nowhere & _is_infinite(f, a), f.select(a.lt(0.0), -1.0, a), re)
+    im = f.select(nowhere & size.eq(0.0), 0.0, size * sin(f, isa, b))
+    return _narrow(s, (re, f.select(b.eq(0.0), b, im)))
 
 
 def _crossed(f: Function, isa: Isa, c: Value, d: Value) -> tuple[Value, Value, Value, Value]:
