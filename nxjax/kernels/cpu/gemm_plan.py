@@ -24,7 +24,9 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 NARROW_DEPTH: Final = 384  # units of a block of depth, at most, for vectors narrower than a cache line
-OWN_ROWS = 512  # rows of such an item, at most
+WIDE_DEPTH: Final = 1024  # the same for vectors as wide as cache lines
+OWN_ROWS: Final = 512  # rows of an item that makes panels itself, at most
+WIDE_OWN_ROWS: Final = 2048  # the same for vectors as wide as cache lines: each of its panels is made once, or seldom
 _OWN_LEAST_ROWS = 192  # the same where items make panels themselves: for fewer, that takes too long
 # Of a right operand that is read as it lies by vectors as wide as cache lines, which are hardly ever aligned, so that
 # each of them is in two: rows, beyond which it is copied, if it has more bytes than that.
@@ -124,16 +126,19 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     turns = max(1, -(-units // deepest(tile)))
     depth = max(1, -(-units // (turns * tile.deep))) * tile.deep
     tall, panels = -(-rows // tile.rows), -(-columns // tile.columns)
-    room = knobs.GEMM_OWN() * (2 if _is_wide(tile) else 1) if own else knobs.GEMM_SECOND()
+    wide_own = own and _is_wide(tile)
+    room = knobs.GEMM_OWN() * (3 if wide_own else 1) if own else knobs.GEMM_SECOND()
     room = _UNIT_COLUMNS if tile.is_matrix else room
     wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
-    high = min(tall, max(1, (OWN_ROWS if own else _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()) // tile.rows))
+    most = _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()
+    most = WIDE_OWN_ROWS if wide_own else OWN_ROWS if own else most
+    high = min(tall, max(1, most // tile.rows))
     wanted = max(1, min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1))
     if own:
         wide = min(wide, max(1, panels * -(-tall // high) // wanted))
     # Panels come from the second cache for each item: for few rows that takes as long as the products.
     if not (own and tile.is_matrix):
-        least = _OWN_LEAST_ROWS if own and _is_wide(tile) else _LEAST_ROWS
+        least = _OWN_LEAST_ROWS if wide_own else _LEAST_ROWS
         high = min(high, max(1, least // tile.rows, tall * -(-panels // wide) // wanted))
     wide = min(wide, max(1, panels * -(-tall // high) // wanted))
     high, wide = -(-tall // -(-tall // high)), -(-panels // -(-panels // wide))
@@ -144,7 +149,7 @@ def deepest(tile: GemmTile) -> int:
     """Units of a block of depth, at most."""
     if tile.is_matrix:
         return _UNIT_DEPTH
-    return knobs.GEMM_DEPTH() or (512 if _is_wide(tile) else NARROW_DEPTH)
+    return knobs.GEMM_DEPTH() or (WIDE_DEPTH if _is_wide(tile) else NARROW_DEPTH)
 
 
 def _is_wide(tile: GemmTile) -> bool:

@@ -5,6 +5,7 @@ from nxjax.kernels.cpu import isa
 from nxjax.kernels.cpu.epilogue import plain
 from nxjax.kernels.cpu.gemm import BatchAxis, mode_of
 from nxjax.kernels.cpu.gemm_plan import Matrix, blocks_for, plan, sums_of, tile_for
+from nxjax.kernels.cpu.gemm_tile import GemmTile
 from nxjax.trace import dtypes
 from tests.kernels.cpu.products import multiply, planned
 from tests.kernels.cpu.running import ISAS
@@ -34,6 +35,16 @@ def test_blocks_cover_everything_in_enough_items():
         assert b.rows % t.rows == b.columns % t.columns == 0
         items = -(-rows // b.rows) * -(-columns // b.columns)
         assert items >= min(8, rows * columns * units >> 21)
+
+
+def test_items_that_make_panels_of_wide_vectors_make_each_once():
+    for rows, columns, depth in ((2040, 2048, 1024), (1024, 1024, 1024), (1024, 2048, 1024)):
+        t = GemmTile("fma", "float", 6, 4, 16)
+        b = blocks_for(t, rows, columns, depth, 1, own=True)
+        assert b.rows >= rows
+        # A depth of this length is not cut: sums that are stored and read again take as long as a twentieth of it.
+        assert b.depth == depth
+        assert -(-columns // b.columns) >= 8
 
 
 def test_items_of_small_products_have_rows_enough_for_their_panels():
