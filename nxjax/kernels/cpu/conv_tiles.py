@@ -1,4 +1,4 @@
-"""Convolutions of bytes by the matrix unit: a tile of output pixels times a tile of output channels.
+"""Convolutions of bytes: a tile of output pixels times a tile of output channels, by the matrix unit or in vectors.
 
 Channels of the input lie side by side, and so do the pixels of a line, whose padding is there in memory. Then output
 pixels that follow each other are rows at equal distances: the *positions* of an image, line after line, of which the
@@ -8,14 +8,16 @@ adds to all of them is one product of matrices; the rows of another tap only beg
     for run in runs of the window:                       # where it begins is a number among the words
         sums[positions, channels] += x[position * step + run, :] * weights[run, :, channels]
 
-Products are exact. Where a byte other than 0 stands for nothing, ``starts`` takes back what it adds to the sum of each
-channel. An item is some tiles of one image, and some panels of its channels. Knows no program.
+Products are exact. The matrix unit takes signed bytes of the input. Vectors, whose instruction sums four products in a
+lane ("quads" of `gemm_tile`), take unsigned ones; their tile is pixels of a line, or some whole lines, so that none of
+its rows is no pixel. Where a byte other than 0 stands for nothing, ``starts`` takes back what it adds to the sum of
+each channel. An item is some tiles of one image, and some panels of its channels. Knows no program.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, final
 
 import numpy as np
@@ -25,15 +27,18 @@ from nxjax.kernels.cpu import convert, matrix_unit
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, dense, integer, plain, pointer
 from nxjax.kernels.cpu.conv_problem import Extra
 from nxjax.kernels.cpu.expression import Expression
+from nxjax.kernels.cpu.gemm_tile import GemmTile, accumulate, rows_of
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.kernels.cpu.matrix_unit import LINE, SIDE
-from nxjax.kernels.cpu.tile_weights import registers_of, units_of
+from nxjax.kernels.cpu.tile_weights import UNIT, registers_of, units_of
 
 DType = np.dtype[Any]
 _INT32: Final = np.dtype("int32")
 _EPILOGUE: Final = 128  # units of depth that take as long as what a tile's sums go through
 _GRAIN: Final = 512  # such units: about as long as a grain of other kernels
+_SUMS: Final = 28  # vectors that stay in 32 registers beside one row and one line of weights
+_LINES: Final = 4  # of a tile: each needs pointers of its own
 _MANY: Final = 1 << 20  # bytes of weights that do not stay in a cache: each panel is read once
 
 
@@ -50,6 +55,7 @@ class TileProblem:
         depth: bytes of a run.
         x_n, x_group: from image to image and from group to group.
         places: of each operand of the epilogue, then of each result: per image, line, pixel and group.
+        deep: units of a step of the products.
     """
 
     batch: int
@@ -64,6 +70,12 @@ class TileProblem:
     x_n: int
     x_group: int
     places: tuple[tuple[int, int, int, int], ...]
+    deep: int = SIDE
+
+    @property
+    def units(self) -> int:
+        """Of a run, of four bytes each."""
+        return units_of(self.depth, self.deep)
 
     @property
     def positions(self) -> int:
@@ -71,9 +83,9 @@ class TileProblem:
         return (self.lines - 1) * self.line + self.width
 
     def reach(self, rows: int) -> int:
-        """Bytes from the first of an image up to the last that tiles of so many rows read."""
+        """Bytes from the first of an image up to the last that tiles of so many positions read."""
         last = -(-self.positions // rows) * rows - 1
-        return last * self.step + max(self.runs) + 4 * units_of(self.depth)
+        return last * self.step + max(self.runs) + UNIT * self.units
 
 
 @final
@@ -83,8 +95,9 @@ class TileConv(Kernel):
 
     Attributes:
         problem: sizes and strides.
-        mode: how bytes are multiplied, of `matrix_unit.STEPS`.
+        mode: how bytes are multiplied, of `matrix_unit.STEPS`; or ``quads``, see `gemm_tile`.
         rows: of a tile.
+        across: how many of them are in a line, if tiles are lines; 0: they are any positions.
         run, share: tiles and panels of an item.
         dtype: of the sum that the epilogue gets.
         epilogue, extras: from the sum and the extras to the results.
@@ -93,11 +106,17 @@ class TileConv(Kernel):
     problem: TileProblem
     mode: str
     rows: int
+    across: int
     run: int
     share: int
     dtype: DType
     epilogue: Expression
     extras: tuple[Extra, ...] = ()
+
+    @property
+    def is_matrix(self) -> bool:
+        """Whether the matrix unit makes products."""
+        return self.mode != "quads"
 
     @property
     def registers(self) -> int:
@@ -117,8 +136,8 @@ class TileConv(Kernel):
     @property
     def grid(self) -> tuple[int, int, int]:
         """Panels, and items along panels and along tiles."""
-        panels, tiles = -(-self.problem.outputs // self.columns), -(-self.problem.positions // self.rows)
-        return panels, -(-panels // self.share), -(-tiles // self.run)
+        panels = -(-self.problem.outputs // self.columns)
+        return panels, -(-panels // self.share), -(-tiles_of(self.problem, self.rows, self.across) // self.run)
 
     @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -127,7 +146,7 @@ class TileConv(Kernel):
 
     @property
     def grain(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
-        work = self.run * self.share * (len(self.problem.runs) * units_of(self.problem.depth) + _EPILOGUE)
+        work = self.run * self.share * (len(self.problem.runs) * self.problem.units + _EPILOGUE)
         return max(1, _GRAIN // work)
 
     @property
@@ -137,7 +156,7 @@ class TileConv(Kernel):
     @property
     def key(self) -> str:
         extras = ",".join(e.text for e in self.extras)
-        how = f"{self.mode} {self.rows}x{self.registers} {self.tail} {self.dtype.name}"
+        how = f"{self.mode} {self.rows}/{self.across}x{self.registers} {self.tail} {self.dtype.name}"
         return f"conv_tiles({how} {self.epilogue.key} [{extras}])"
 
     @property
@@ -147,10 +166,10 @@ class TileConv(Kernel):
     @property
     def integers(self) -> tuple[int, ...]:
         p, (panels, shares, chunks) = self.problem, self.grid
-        units = units_of(p.depth)
         return (
-            *(shares, chunks, p.groups, self.share, panels, self.run * self.rows, p.positions, p.line, p.width),
-            *(len(p.runs), units, p.step, p.outputs, p.x_n, p.x_group),
+            *(shares, chunks, p.groups, self.share, panels, self.run, tiles_of(p, self.rows, self.across)),
+            *(p.positions, p.lines, p.line, p.width),
+            *(len(p.runs), p.units, p.step, p.outputs, p.x_n, p.x_group),
             *itertools.chain.from_iterable(p.places), *p.runs,
         )  # fmt: skip
 
@@ -168,9 +187,10 @@ class TileConv(Kernel):
         p = self.problem
         pixels, steps = (p.batch, p.groups, p.lines, p.width), (p.x_n, p.x_group, p.line * p.step, p.step)
         x = [Box(p.depth, pixels, steps, r) for r in p.runs]
-        x.append(Box(p.reach(self.rows), pixels[:2], steps[:2], idle=True))
+        # Lines end with a pixel, and other tiles anywhere.
+        x.append(Box(p.reach(1 if self.across else self.rows), pixels[:2], steps[:2], idle=True))
         columns = p.groups * self.grid[0] * self.columns
-        w = dense(columns * len(p.runs) * units_of(p.depth) * 4, columns * 4)
+        w = dense(columns * len(p.runs) * p.units * UNIT, columns * 4)
         shape = (p.batch, p.lines, p.width, p.groups, p.outputs)
         kinds = [(e.dtype, e.channels) for e in self.extras] + [(d, True) for d in self.epilogue.out_dtypes]
         rest = [
@@ -185,16 +205,17 @@ class TileConv(Kernel):
         """The results [batch, lines, pixels, channels], if that is how they lie in memory."""
         p = self.problem
         signs: dict[str, Any] = {"s": np.int8, "u": np.uint8}
+        first, second = "us" if self.mode == "quads" else self.mode[-2:]
         x, w, starts, *extras = (np.asarray(v).reshape(-1).view(np.uint8) for v in xs)
         n, r, c, g, k = np.ix_(*map(range, (p.batch, p.lines, p.width, p.groups, p.depth)))
-        units, panels = units_of(p.depth), self.grid[0]
-        weights = w.view(signs[self.mode[-1]]).reshape(p.groups, panels, len(p.runs), units, self.columns, 4)
-        weights = weights.transpose(2, 0, 3, 5, 1, 4).reshape(len(p.runs), p.groups, 4 * units, -1)
+        units, panels = p.units, self.grid[0]
+        weights = w.view(signs[second]).reshape(p.groups, panels, len(p.runs), units, self.columns, UNIT)
+        weights = weights.transpose(2, 0, 3, 5, 1, 4).reshape(len(p.runs), p.groups, UNIT * units, -1)
         weights = weights[:, :, : p.depth, : p.outputs].astype(np.int64)
         total = starts.view(np.int32).reshape(p.groups, -1)[:, : p.outputs].astype(np.int64)
         for begin, right in zip(p.runs, weights, strict=True):
             at = n * p.x_n + g * p.x_group + (r * p.line + c) * p.step + begin + k
-            left = x[at].view(signs[self.mode[-2]]).astype(np.int64)
+            left = x[at].view(signs[first]).astype(np.int64)
             total = total + np.einsum("nrcgk,gko->nrcgo", left, right)
         y = total.astype(np.int32).astype(self.dtype)
         values: list[NDArray] = []
@@ -209,10 +230,23 @@ class TileConv(Kernel):
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
         f, words, lo, hi, scratch = self.function(module)
-        matrix_unit.begin(f, self.rows)
+        if self.is_matrix:
+            matrix_unit.begin(f, self.rows)
         _Writer(self, f, isa, words, scratch).items(lo, hi)
-        matrix_unit.end(f)
+        if self.is_matrix:
+            matrix_unit.end(f)
         f.ret()
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Tile:
+    """Where a tile begins, and its lines up to ``last``; of each its pixels, and its sums' rows less their numbers."""
+
+    position: Value
+    first: Value
+    last: Value
+    pixels: Callable[[Value], tuple[Value, Value, Value]]
 
 
 @final
@@ -226,7 +260,7 @@ class _Writer:
         numbers = itertools.count(3 + n)
         take = lambda count: [integer(f, words, next(numbers)) for _ in range(count)]
         self.shares, self.chunks, self.groups, self.share, self.panels = take(5)
-        self.run, self.positions, self.line, self.width, runs = take(5)
+        self.run, self.count, self.positions, self.lines, self.line, self.width, runs = take(7)
         self.units, self.step, self.outputs, self.x_n, self.x_group = take(5)
         self.steps = [take(4) for _ in range(n)]
         self.runs = runs, f.at(words, next(numbers), 8)
@@ -247,7 +281,7 @@ class _Writer:
                 f.at(f.at(p, n * s[0]), self.group * s[3]) for p, s in zip(self.given, self.steps, strict=True)
             ]
             self.first = chunk * self.run
-            self.last = self.least(self.first + self.run, self.positions)
+            self.last = self.least(self.first + self.run, self.count)
             start = share * self.share
             stop = self.least(start + self.share, self.panels)
             with f.loop(start, self.least(stop, whole)) as panel:
@@ -265,19 +299,69 @@ class _Writer:
         starts = f.at(self.starts, number, k.columns * 4)
         # Whole registers go through the epilogue together.
         parts = [(v, 1) for v in range(registers)] if ragged else [(0, registers)]
-        with f.loop(self.first, self.last, k.rows) as tile:
-            left = f.at(self.image, tile.index * self.step), self.step
-            sums = self.sums, f.constant("i64", registers * LINE)
+        with f.loop(self.first, self.last) as tile:
+            place = self.in_lines(tile.index) if k.across else self.at_positions(tile.index)
             panel_line = right, k.registers * LINE
-            matrix_unit.accumulate(f, k.mode, k.rows, self.units, left, panel_line, registers, sums, runs=self.runs)
+            if k.is_matrix:
+                sums = self.sums, f.constant("i64", registers * LINE)
+                left = f.at(self.image, place.position * self.step), self.step
+                matrix_unit.accumulate(f, k.mode, k.rows, self.units, left, panel_line, registers, sums, runs=self.runs)
+            else:
+                self.in_vectors(place.position, panel_line, registers)
             for first, count in parts:
                 mask = None
                 if ragged and first == registers - 1:
                     mask = f.lanes_below(self.outputs - channel - first * SIDE, SIDE)
-                self.finish(tile.index, starts, channel, (first, count, registers * LINE), mask)
+                self.finish(place, starts, channel, (first, count, registers * LINE), mask)
+
+    def at_positions(self, number: Value) -> _Tile:
+        """The tile of positions that follow each other."""
+        f, k = self.f, self.k
+        begin = number * k.rows
+        end = self.least(begin + k.rows, self.positions)
+
+        def pixels(line: Value) -> tuple[Value, Value, Value]:
+            before = line * self.line
+            first = f.intrinsic("smax", "i64", begin - before, f.constant("i64", 0))
+            return first, self.least(end - before, self.width), before - begin
+
+        return _Tile(begin, begin.udiv(self.line), (end - 1).udiv(self.line) + 1, pixels)
+
+    def in_lines(self, number: Value) -> _Tile:
+        """The tile of pixels of some lines. The last ones begin earlier; what they have again is not stored again."""
+        f, k = self.f, self.k
+        high = k.rows // k.across
+        across = (self.width + (k.across - 1)).udiv(k.across)
+        line, pixel = number.udiv(across) * high, number.urem(across) * k.across
+        low, left = self.least(line, self.lines - high), self.least(pixel, self.width - k.across)
+        pixels = lambda at: (pixel, left + k.across, (at - low) * k.across - left)
+        return _Tile(low * self.line + left, line, low + f.constant("i64", high), pixels)
+
+    def in_vectors(self, position: Value, right: tuple[Value, int], registers: int) -> None:
+        """The sums of a tile, which stay in registers while the runs of the window pass by."""
+        f, k = self.f, self.k
+        tile = GemmTile("quads", "i32", k.rows, registers, SIDE)
+        corner = f.at(self.image, position * self.step)
+        with f.loop(0, self.runs[0], carry=[f.constant(vector("i32", SIDE), 0)] * (k.rows * registers)) as run:
+            x = f.at(corner, f.load("i64", f.at(self.runs[1], run.index, 8)))
+            y = f.at(right[0], run.index * self.units, right[1])
+            lines = [f.at(x, self.line * self.step * n) for n in range(k.rows // k.across)]
+            found = [rows_of(f, line, self.step, k.across) for line in lines]
+            each = len(found[0][0])
+
+            def at(p: Sequence[Value], i: int) -> Value:
+                n = i // k.across
+                return found[n][1](p[n * each : (n + 1) * each], i % k.across)
+
+            pointers = [p for line, _ in found for p in line]
+            panel = self.units, pointers, at, UNIT, y, right[1], registers
+            sums = accumulate(f, self.isa, tile, *panel, sums=run.carried)
+            run.next(*itertools.chain.from_iterable(sums))
+        for i, x in enumerate(run.results):
+            f.store(x, f.at(self.sums, i * LINE))
 
     def finish(
-        self, tile: Value, starts: Value, channel: Value, part: tuple[int, int, int], mask: Value | None
+        self, tile: _Tile, starts: Value, channel: Value, part: tuple[int, int, int], mask: Value | None
     ) -> None:
         """Epilogue and store of ``part``: first register, how many, and bytes from row to row of sums."""
         f, k = self.f, self.k
@@ -291,15 +375,12 @@ class _Writer:
             for p, d, w in zip(self.places, kinds, wide, strict=True)
         ]
         same = [self.extra(e, p, lanes, mask) if e.row else None for e, p in zip(k.extras, places, strict=False)]
-        stop = self.least(tile + k.rows, self.last)
-        with f.loop(tile.udiv(self.line), (stop - 1).udiv(self.line) + 1) as row:
-            before = row.index * self.line
-            begin = f.intrinsic("smax", "i64", tile - before, f.constant("i64", 0))
-            end = self.least(stop - before, self.width)
+        with f.loop(tile.first, tile.last) as row:
+            begin, end, before = tile.pixels(row.index)
             lines = [f.at(p, row.index * s[1]) for p, s in zip(places, self.steps, strict=True)]
-            sums = f.at(f.at(self.sums, before - tile, gap), first * LINE)
+            sums = f.at(f.at(self.sums, before, gap), first * LINE)
             with f.loop(begin, end) as pixel:
-                if len(k.epilogue.nodes) > 1:
+                if k.is_matrix and len(k.epilogue.nodes) > 1:
                     matrix_unit.wake(f, k.mode)
                 at = [f.at(p, pixel.index * s[2]) for p, s in zip(lines, self.steps, strict=True)]
                 total = f.load(vector("i32", lanes), f.at(sums, pixel.index, gap), 4) + start
@@ -324,6 +405,11 @@ class _Writer:
         return convert.from_memory(f, self.isa, e.dtype, raw)
 
 
+def tiles_of(p: TileProblem, rows: int, across: int) -> int:
+    """How many tiles an image takes."""
+    return -(-p.positions // rows) if not across else -(-p.lines * across // rows) * -(-p.width // across)
+
+
 def height_for(positions: int) -> int:
     """Rows of tiles for so many positions: the fewest that do nothing, then the fewest tiles."""
     if positions <= SIDE:
@@ -331,15 +417,23 @@ def height_for(positions: int) -> int:
     return min(range(SIDE, 2 * SIDE + 1, 4), key=lambda h: (-(-positions // h) * (h + 4), -h))
 
 
-def shares_for(problem: TileProblem, rows: int, wanted: int) -> tuple[int, int]:
+def lines_for(p: TileProblem) -> tuple[int, int]:
+    """Rows of tiles of lines, and how many of them are in a line: the least work, then the fewest tiles."""
+    most = _SUMS // registers_of(p.outputs)
+    shapes = [(w, w) for w in range(1, min(most, p.width) + 1)]
+    shapes += [(n * p.width, p.width) for n in range(2, min(most // p.width, p.lines, _LINES) + 1)]
+    return min(shapes, key=lambda s: (tiles_of(p, *s) * (s[0] + 1), -s[0]))
+
+
+def shares_for(problem: TileProblem, rows: int, wanted: int, across: int = 0) -> tuple[int, int]:
     """Tiles and panels of an item: about ``wanted`` items, none tiny, whose input stays in the first cache.
 
     Where weights would not stay in the second one, each panel of them is read once, for all tiles.
     """
     panels = -(-problem.outputs // (SIDE * registers_of(problem.outputs)))
-    tiles = -(-problem.positions // rows)
+    tiles = tiles_of(problem, rows, across)
     others = problem.batch * problem.groups
-    weights = panels * registers_of(problem.outputs) * LINE * len(problem.runs) * units_of(problem.depth)
+    weights = panels * registers_of(problem.outputs) * LINE * len(problem.runs) * problem.units
     run = max(1, min(tiles, (24 << 10) // max(1, rows * problem.step)))
     run = min(run, max(1, -(-tiles * others // wanted), 2))
     run = tiles if weights > _MANY else run

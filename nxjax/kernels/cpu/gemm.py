@@ -29,7 +29,7 @@ from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import convert, matrix_unit
 from nxjax.kernels.cpu.base import Box, Kernel, KernelCost, NDArray, Touches, integer, plain, pointer
 from nxjax.kernels.cpu.epilogue import Epilogue, finish_row
-from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate, turned, zipped
+from nxjax.kernels.cpu.gemm_tile import GemmTile, Mode, accumulate, rows_of, turned, zipped
 from nxjax.kernels.cpu.ir import Function, LlvmModule, Value, vector
 from nxjax.kernels.cpu.isa import Isa
 from nxjax.trace import dtypes
@@ -503,15 +503,7 @@ class _Writer:
         if not k.packed:
             if k.layout == "columns":
                 return [base], lambda p, i: f.at(p[0], i * t.unit), self.left_depth
-            # Three rows per pointer: x86 adds one register, scaled, to another.
-            pointers = [f.at(base, self.left_row * n) for n in range(0, t.rows, 3)]
-            steps = (None, self.left_row, self.left_row * 2)
-
-            def at(p: Sequence[Value], i: int) -> Value:
-                step = steps[i % 3]
-                return p[i // 3] if step is None else f.at(p[i // 3], step)
-
-            return pointers, at, t.unit
+            return *rows_of(f, base, self.left_row, t.rows), t.unit
         elements = least(f, self.depth - depth, count if t.group == 1 else count * t.group)
         if k._by_columns:  # pyright: ignore[reportPrivateUsage]
             gap = k._lines * t.unit  # pyright: ignore[reportPrivateUsage]

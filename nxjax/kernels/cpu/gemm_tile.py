@@ -157,6 +157,7 @@ def accumulate(
     vectors: int,
     mask: Value | None = None,
     starts: Value | None = None,
+    sums: Sequence[Value] = (),
 ) -> list[list[Value]]:
     """The sums of a tile over ``count`` units (an ``i64``) of depth, row by row.
 
@@ -169,6 +170,7 @@ def accumulate(
         vectors: how many vectors of columns there are.
         mask: which columns the last vector has; None for all.
         starts: where the numbers lie with which the sums of all rows start; None for zeros.
+        sums: what they start with, if that is known, row by row.
     """
     lanes = tile.lanes
     type = vector(tile.scalar, lanes)
@@ -176,7 +178,7 @@ def accumulate(
     first = [f.constant(type, 0)] * vectors
     if starts is not None:
         first = [f.load(type, f.at(starts, v * tile.unit * lanes), tile.unit) for v in range(vectors)]
-    with f.loop(0, count, carry=[*first * tile.rows, *left, right]) as loop:
+    with f.loop(0, count, carry=[*(sums or first * tile.rows), *left, right]) as loop:
         sums, pointers, line = list(loop.carried[:cut]), loop.carried[cut:-1], loop.carried[-1]
         ys: list[Value] = []
         for v in range(vectors):
@@ -190,6 +192,24 @@ def accumulate(
                 sums[i * vectors + v] = step(f, isa, tile, sums[i * vectors + v], x, ys[v])
         loop.next(*sums, *(f.at(p, left_step) for p in pointers), f.at(line, right_step))
     return [list(loop.results[i * vectors : (i + 1) * vectors]) for i in range(tile.rows)]
+
+
+Rows = tuple[list[Value], Callable[[Sequence[Value], int], Value]]
+
+
+def rows_of(f: Function, base: Value, step: Value, rows: int) -> Rows:
+    """Pointers to rows ``step`` bytes apart, and how each is found from them, as `accumulate` takes them.
+
+    Three rows per pointer: x86 adds one register, scaled, to another.
+    """
+    pointers = [f.at(base, step * n) for n in range(0, rows, 3)]
+    steps = (None, step, step * 2)
+
+    def at(p: Sequence[Value], i: int) -> Value:
+        further = steps[i % 3]
+        return p[i // 3] if further is None else f.at(p[i // 3], further)
+
+    return pointers, at
 
 
 def zipped(f: Function, parts: list[Value]) -> Value:

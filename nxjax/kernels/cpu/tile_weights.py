@@ -1,6 +1,6 @@
-"""Weights of convolutions as the matrix unit reads them: panels of channels, four bytes of depth in a unit.
+"""Weights of convolutions of bytes: panels of channels, four bytes of depth in a unit.
 
-Each run of the window ends with zeros up to a whole step of the unit. Beside the panels there is a number for each
+Each run of the window ends with zeros up to a whole step of the products. Beside the panels there is a number for each
 channel: where a byte other than 0 stands for nothing in the input, it takes back what that adds to a sum. Knows no
 input and no window, only runs.
 """
@@ -22,12 +22,12 @@ from nxjax.kernels.cpu.ops_quant import emitted_weight, weight_of
 from nxjax.trace import dtypes
 
 DType = np.dtype[Any]
-_DEPTH: Final = 4 * SIDE  # bytes along the depth of a step
+UNIT: Final = 4  # bytes
 
 
-def units_of(depth: int) -> int:
-    """Units of four bytes that a run of ``depth`` bytes takes."""
-    return -(-depth // _DEPTH) * SIDE
+def units_of(depth: int, deep: int) -> int:
+    """Units that a run of ``depth`` bytes takes, if a step takes ``deep`` units."""
+    return -(-depth // (UNIT * deep)) * deep
 
 
 def registers_of(outputs: int) -> int:
@@ -46,6 +46,7 @@ class TileWeights(Kernel):
         groups, outputs: output channels lie one after the other.
         runs: where each run of the window begins.
         depth, strides: inputs of a run; bytes per input and per group.
+        deep: units of a step of the products.
         last: the largest integer of floats.
         zero: the byte that stands for nothing.
     """
@@ -58,6 +59,7 @@ class TileWeights(Kernel):
     strides: tuple[int, int]
     last: int
     zero: int
+    deep: int
 
     @property
     def key(self) -> str:
@@ -68,10 +70,15 @@ class TileWeights(Kernel):
         return -(-self.outputs // (SIDE * registers_of(self.outputs)))
 
     @property
+    def units(self) -> int:
+        """Of a run."""
+        return units_of(self.depth, self.deep)
+
+    @property
     def sizes(self) -> tuple[int, int]:
         """Bytes of the results."""
         columns = self.panels * SIDE * registers_of(self.outputs)
-        return self.groups * columns * len(self.runs) * units_of(self.depth) * 4, self.groups * columns * 4
+        return self.groups * columns * len(self.runs) * self.units * UNIT, self.groups * columns * 4
 
     @property
     def items(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
@@ -83,7 +90,7 @@ class TileWeights(Kernel):
 
     @property
     def integers(self) -> tuple[int, ...]:
-        return (self.panels, len(self.runs), self.depth, units_of(self.depth), self.outputs, *self.strides, self.zero,
+        return (self.panels, len(self.runs), self.depth, self.units, self.outputs, *self.strides, self.zero,
                 *self.runs)  # fmt: skip
 
     def touches(self) -> Touches:
@@ -106,11 +113,12 @@ class TileWeights(Kernel):
         if self.dtype == dtypes.float32:
             w = weight_of(w, np.asarray(xs[1]).reshape(self.groups, 1, 1, self.outputs), self.last)
         columns = SIDE * registers_of(self.outputs)
-        units = units_of(self.depth)
-        room = np.zeros((self.groups, len(self.runs), 4 * units, self.panels * columns), np.int64)
+        units = self.units
+        room = np.zeros((self.groups, len(self.runs), UNIT * units, self.panels * columns), np.int64)
         room[:, :, : self.depth, : self.outputs] = w
         starts = (room.sum((1, 2)) * -self.zero).astype(np.int32)
-        panels = room.reshape(self.groups, len(self.runs), units, 4, self.panels, columns).transpose(0, 4, 1, 2, 5, 3)
+        panels = room.reshape(self.groups, len(self.runs), units, UNIT, self.panels, columns)
+        panels = panels.transpose(0, 4, 1, 2, 5, 3)
         return [np.ascontiguousarray(panels.astype(np.uint8)), starts]
 
     def emit(self, module: LlvmModule, isa: Isa) -> None:
@@ -141,8 +149,8 @@ class TileWeights(Kernel):
                 target = f.at(out, (item.index * runs + run.index) * units, line)
                 with f.loop(0, units, carry=run.carried) as unit:
                     sums, cells = list(unit.carried), [none] * n
-                    for j in range(4):
-                        k = unit.index * 4 + j
+                    for j in range(UNIT):
+                        k = unit.index * UNIT + j
                         there = f.splat(k.lt(depth), SIDE)
                         for v in registers:
                             at = f.at(f.at(source, k * step), v * SIDE * self.dtype.itemsize)

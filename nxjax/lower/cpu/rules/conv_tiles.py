@@ -1,4 +1,4 @@
-"""Convolutions of bytes by the matrix unit: when, and how their input lies in memory.
+"""Convolutions of bytes by the matrix unit, or four bytes at a time: when, and how their input lies in memory.
 
 The input is copied to bytes, with its padding. Of a dimension with steps the lines that one tap meets lie together, in
 as many *phases* as there are steps, so that lines of outputs follow each other at the distance of lines. A dimension
@@ -14,9 +14,9 @@ from typing import Final, final
 
 from nxjax.config.dataclass import dataclass
 from nxjax.kernels.cpu import isa, knobs
-from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, shares_for
+from nxjax.kernels.cpu.conv_tiles import TileConv, TileProblem, height_for, lines_for, shares_for
 from nxjax.kernels.cpu.matrix_unit import SIDE
-from nxjax.kernels.cpu.tile_weights import TileWeights
+from nxjax.kernels.cpu.tile_weights import UNIT, TileWeights
 from nxjax.lower.cpu.builder import Builder, View
 from nxjax.lower.cpu.layout import copy, fill, ordered, shifted
 from nxjax.lower.cpu.rules.conv_shape import Setup, SpatialDim
@@ -25,6 +25,7 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 _LEAST: Final = 1 << 17  # products: fewer are over before the unit has begun
+_LEAST_QUADS: Final = 1 << 16  # the same by vectors
 _RUN: Final = 8  # bytes of a run: with fewer, nearly all of a step is zeros
 NOTHING: Final = SpatialDim(1, 1, 1, 1, 1, 0, 0, 0, 0)
 
@@ -40,9 +41,25 @@ class StoredWeights:
     last: int = 0
 
 
+def mode() -> str:
+    """How products are made, as `TileConv` says; empty: there are no instructions for it."""
+    target = isa.current()
+    return "tile_ss" if target.tiles else "quads" if target.vnni and target.bits == 512 else ""
+
+
+def byte_for(zero: int) -> int:
+    """What stands for the signed byte ``zero`` in the input: products in vectors take unsigned bytes."""
+    return zero + 128 if mode() == "quads" else zero
+
+
+def blank(b: Builder, image: View, zero: int) -> None:
+    """What stands for nothing everywhere."""
+    fill(b, image, (zero + 128) % 256 - 128)
+
+
 def possible(s: Setup) -> bool:
-    """Whether there is a matrix unit, and the kernel can compute ``s`` by it."""
-    return isa.current().tiles and len(s.dims) <= 2 and math.prod(d.taps for d in s.dims) > 0
+    """Whether there are instructions for it, and the kernel can compute ``s``."""
+    return mode() != "" and len(s.dims) <= 2 and math.prod(d.taps for d in s.dims) > 0
 
 
 def pays(s: Setup) -> bool:
@@ -51,7 +68,8 @@ def pays(s: Setup) -> bool:
         return False
     run = s.inputs * (s.dims[-1].taps if s.dims and s.dims[-1].dilation == 1 else 1)
     work = s.pixels * s.groups * s.inputs * s.outputs * math.prod(d.taps for d in s.dims)
-    return work >= _LEAST and s.pixels >= SIDE and s.outputs >= SIDE // 2 and run >= _RUN
+    least, bytes_ = (_LEAST, _RUN) if isa.current().tiles else (_LEAST_QUADS, UNIT)
+    return work >= least and s.pixels >= SIDE and s.outputs >= SIDE // 2 and run >= bytes_
 
 
 @final
@@ -71,8 +89,10 @@ class Image:
     joined: bool
 
 
-def tiles(b: Builder, s: Setup, image: Image, w: StoredWeights, t: Tail, dtype: DType, mode: str, zero: int) -> None:
-    """Weights in panels, and the products; ``zero`` is the byte that stands for nothing."""
+def tiles(b: Builder, s: Setup, image: Image, w: StoredWeights, t: Tail, dtype: DType, zero: int) -> None:
+    """Weights in panels, and the products; ``zero`` is the byte that stands for nothing, of `byte_for`."""
+    how = mode()
+    matrix = how != "quads"
     high, wide = _two(s)
     depth = s.inputs * (wide.taps if image.joined else 1)
     images, groups = (s.y_n, *s.more_n), (s.y_group, *s.more_group)
@@ -83,12 +103,13 @@ def tiles(b: Builder, s: Setup, image: Image, w: StoredWeights, t: Tail, dtype: 
     problem = TileProblem(
         s.batch, s.groups, s.outputs, high.outputs, image.line, wide.outputs, image.step, image.runs, depth,
         image.x_n, image.x_group, tuple((images[i], lines[i], pixels[i], groups[i]) for i in order),
+        SIDE if matrix else 1,
     )  # fmt: skip
-    panels, starts = _panels(b, s, w, (high, wide), image.joined, zero)
-    height = height_for(problem.positions)
-    run, share = shares_for(problem, height, knobs.CONV_ITEMS())
+    panels, starts = _panels(b, s, w, (high, wide), image.joined, zero, problem.deep)
+    shape = (height_for(problem.positions), 0) if matrix else lines_for(problem)
+    run, share = shares_for(problem, shape[0], knobs.CONV_ITEMS(), shape[1])
     extras, _, ins, outs = t.extras(s)
-    kernel = TileConv(problem, mode, height, run, share, dtype, t.expression, tuple(extras))
+    kernel = TileConv(problem, how, *shape, run, share, dtype, t.expression, tuple(extras))
     b.call(kernel, [image.x, panels, starts, *ins], outs)
 
 
@@ -136,7 +157,7 @@ def copied(b: Builder, s: Setup, x: View, zero: int, to_bytes: Callable[[Builder
     whole = s.batch * strides[0]
     image = ordered((whole,), dtypes.int8, (0,), slack(step) + (low.step - 1) * strides[2])
     if s.padded:
-        fill(b, image, zero)
+        blank(b, image, zero)
     _fill(b, s, x, image, strides, to_bytes)
     return Image(image, strides[0], strides[1], line, step, runs, joined)
 
@@ -192,7 +213,7 @@ def _inside(d: SpatialDim, gap: int, phase: int, step: int) -> tuple[int, int]:
 
 
 def _panels(
-    b: Builder, s: Setup, w: StoredWeights, dims: tuple[SpatialDim, SpatialDim], joined: bool, zero: int
+    b: Builder, s: Setup, w: StoredWeights, dims: tuple[SpatialDim, SpatialDim], joined: bool, zero: int, deep: int
 ) -> tuple[View, View]:
     """Weights in panels, and what sums start with."""
     view, (high, wide), size = w.view, dims, w.view.dtype.itemsize
@@ -209,7 +230,7 @@ def _panels(
     runs = tuple(i * line + j * tap for i in range(high.taps) for j in range(1 if joined else wide.taps))
     depth = s.inputs * (wide.taps if joined else 1)
     last = w.last if w.scales is not None else 0
-    kernel = TileWeights(source.dtype, s.groups, s.outputs, runs, depth, (feature, group), last, zero)
+    kernel = TileWeights(source.dtype, s.groups, s.outputs, runs, depth, (feature, group), last, zero, deep)
     outs = [
         ordered((n // d.itemsize,), d, (0,)) for n, d in zip(kernel.sizes, (dtypes.int8, dtypes.int32), strict=True)
     ]

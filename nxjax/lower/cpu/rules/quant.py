@@ -17,7 +17,7 @@ from nxjax.kernels.cpu.conv_blocks import Kind
 from nxjax.kernels.cpu.expression import Expression, ExpressionNode
 from nxjax.kernels.cpu.nest import Input, Nest, Output
 from nxjax.lower.cpu.builder import Builder, NoKernel, View, rule
-from nxjax.lower.cpu.layout import copy, fill, ordered, shifted
+from nxjax.lower.cpu.layout import copy, ordered, shifted
 from nxjax.lower.cpu.lazy import Lazy, LazyLeaf
 from nxjax.lower.cpu.rules import conv_tiles
 from nxjax.lower.cpu.rules.conv import is_single, one, product, roomy
@@ -123,7 +123,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
     row = View(scale.ref, (type.shape[channel],), (_stride(scale, numbers.rhs_spec[0]),), scale.dtype)
     names = ("window_strides", "padding", "lhs_dilation", "rhs_dilation", "feature_group_count")
     given = {k: p[k] for k in names}
-    zero = x_grid.zero_point - (128 if x_grid.dtype == dtypes.uint8 else 0)
+    zero = conv_tiles.byte_for(x_grid.zero_point - (128 if x_grid.dtype == dtypes.uint8 else 0))
     q = integers(b, x, x_grid)
     # Only sizes are known before an operand is memory.
     outline = lambda shape: View(Ref(Buffer(0, "temp")), shape, dense_strides(shape, dtypes.int16), dtypes.int16)
@@ -160,7 +160,7 @@ def qconv(b: Builder, e: Equation, x: Any, w: Any, w_scale: Any, bias: Any) -> S
                 elif left.dtype == dtypes.int8 or conv_tiles.pays(s):
                     image = conv_tiles.lying(s, left) if left.dtype == dtypes.int8 else _copied(b, s, left, zero)
                     weights = conv_tiles.StoredWeights(right, _dense_row(b, row), last)
-                    conv_tiles.tiles(b, s, image, weights, t, dtypes.int32, "tile_ss", zero)
+                    conv_tiles.tiles(b, s, image, weights, t, dtypes.int32, zero)
                 else:
                     one(b, s, left, right, t, "pairs", dtypes.int32, pack, narrow=True)
 
@@ -194,7 +194,7 @@ def _padded_bytes(b: Builder, q: Lazy, p: Mapping[str, Any], zero: int) -> View:
         sizes[d] += sum(pad)
     image = ordered(tuple(sizes), dtypes.int8, (batch, *spatial, feature), conv_tiles.slack(q.shape[feature]))
     if tuple(sizes) != q.shape:
-        fill(b, image, zero)
+        conv_tiles.blank(b, image, zero)
     begin = sum(pad[0] * image.strides[d] for d, pad in zip(spatial, p["padding"], strict=True))
     target = shifted(image, begin, q.shape, image.strides)
     b.write(step(b, steps.in_bytes, [q], q.shape, dtypes.int8, zero=zero), target, ready=True)

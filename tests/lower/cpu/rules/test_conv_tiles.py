@@ -1,4 +1,4 @@
-"""Quantized convolutions by the matrix unit have the bits of the reference."""
+"""Quantized convolutions by the matrix unit, and by instructions for four bytes, have the bits of the reference."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,18 @@ from nxjax.lower.cpu.lower import lower
 from nxjax.lower.cpu.rules import conv_tiles
 from nxjax.lower.cpu.tape import CallStep, walk
 from nxjax.ops.quant_products import qconv
-from tests.kernels.cpu import tiles
+from tests.kernels.cpu import others, tiles
 from tests.lower.cpu.rules.windows import clamp, compiled, geometry, grid, layouts, on_grid, placed
 
 
-@pytest.fixture(autouse=True)
-def _unit(monkeypatch):
-    tiles.install(monkeypatch)
+@pytest.fixture(autouse=True, params=[tiles.NAME, "avx512"])
+def unit(request, monkeypatch):
+    """The instruction set."""
+    if request.param == tiles.NAME:
+        tiles.install(monkeypatch)
+    else:
+        others.install(monkeypatch, "AVX512-VNNI", request.param)
+    return request.param
 
 
 def drawn(rng, dims):
@@ -45,7 +50,7 @@ def drawn(rng, dims):
 
 @pytest.mark.parametrize("dims", [1, 2, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_any_convolution(dims, seed, monkeypatch):
+def test_any_convolution(dims, seed, monkeypatch, unit):
     """Strides, dilations of both operands, padding, groups, batches, orders of dimensions, numbers of features."""
     made = []
 
@@ -57,7 +62,7 @@ def test_any_convolution(dims, seed, monkeypatch):
     rng = np.random.default_rng([dims, seed])
     for _ in range(16):
         xs, params = drawn(rng, dims)
-        y = compiled(qconv, *xs, name=tiles.NAME, **params)
+        y = compiled(qconv, *xs, name=unit, **params)
         if y is not None:
             np.testing.assert_array_equal(y, qconv.eval(*xs, **params), err_msg=str(params))
     assert any(made) or dims == 3  # of which one has to do nothing
@@ -74,12 +79,12 @@ def network(x, params):
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("guard", ["", "end", "begin"])
-def test_a_network(threads, guard):
+def test_a_network(threads, guard, unit):
     rng = np.random.default_rng(0)
     draw = lambda *s: (rng.normal(size=s) / 4).astype(np.float32)
     params, x = [draw(7, 7, 3, 32), draw(3, 3, 32, 40), draw(1, 1, 40, 33)], draw(2, 31, 29, 3)
     q = nx.quantize(network, "int8", calibrate=[(x, params)], progress=False)
-    with nx.config.using(cpu_isa=tiles.NAME, num_threads=threads, guard=guard):
+    with nx.config.using(cpu_isa=unit, num_threads=threads, guard=guard):
         program = lower(nx.make_jaxpr(lambda x, *p: q(x, list(p)))(x, *params))
         kernels = [s.kernel for s in walk(program.steps) if isinstance(s, CallStep)]
         assert sum(isinstance(k, TileConv) for k in kernels) == 3
@@ -88,11 +93,10 @@ def test_a_network(threads, guard):
         np.testing.assert_array_equal(y, np.asarray(q(x, params)))
 
 
-def test_only_where_there_is_a_unit(monkeypatch):
+def test_only_where_there_are_instructions_for_it(monkeypatch):
     rng = np.random.default_rng(3)
     monkeypatch.setattr(conv_tiles, "tiles", None)
     xs, params = drawn(rng, 2)
-    name = next(n for n in isa.possible() if not isa.named(n).tiles)
-    y = compiled(qconv, *xs, name=name, **params)
+    y = compiled(qconv, *xs, name="portable", **params)
     if y is not None:
         np.testing.assert_array_equal(y, qconv.eval(*xs, **params))
