@@ -307,7 +307,7 @@ class _Writer:
                 left = f.at(self.image, place.position * self.step), self.step
                 matrix_unit.accumulate(f, k.mode, k.rows, self.units, left, panel_line, registers, sums, runs=self.runs)
             else:
-                self.in_vectors(place.position, panel_line, registers)
+                self.in_vectors(place.position, panel_line, registers, starts)
             for first, count in parts:
                 mask = None
                 if ragged and first == registers - 1:
@@ -337,12 +337,13 @@ class _Writer:
         pixels = lambda at: (pixel, left + k.across, (at - low) * k.across - left)
         return _Tile(low * self.line + left, line, low + f.constant("i64", high), pixels)
 
-    def in_vectors(self, position: Value, right: tuple[Value, int], registers: int) -> None:
+    def in_vectors(self, position: Value, right: tuple[Value, int], registers: int, starts: Value) -> None:
         """The sums of a tile, which stay in registers while the runs of the window pass by."""
         f, k = self.f, self.k
         tile = GemmTile("quads", "i32", k.rows, registers, SIDE)
         corner = f.at(self.image, position * self.step)
-        with f.loop(0, self.runs[0], carry=[f.constant(vector("i32", SIDE), 0)] * (k.rows * registers)) as run:
+        first = [f.load(vector("i32", SIDE), f.at(starts, v * LINE), 4) for v in range(registers)]
+        with f.loop(0, self.runs[0], carry=first * k.rows) as run:
             x = f.at(corner, f.load("i64", f.at(self.runs[1], run.index, 8)))
             y = f.at(right[0], run.index * self.units, right[1])
             lines = [f.at(x, self.line * self.step * n) for n in range(k.rows // k.across)]
@@ -367,7 +368,7 @@ class _Writer:
         f, k = self.f, self.k
         first, count, gap = part
         lanes = count * SIDE
-        start = f.load(vector("i32", lanes), f.at(starts, first * LINE), 4)
+        start = f.load(vector("i32", lanes), f.at(starts, first * LINE), 4) if k.is_matrix else None
         wide = [e.channels for e in k.extras] + [True] * len(k.epilogue.outputs)
         kinds = [e.dtype for e in k.extras] + list(k.epilogue.out_dtypes)
         places = [
@@ -383,7 +384,8 @@ class _Writer:
                 if k.is_matrix and len(k.epilogue.nodes) > 1:
                     matrix_unit.wake(f, k.mode)
                 at = [f.at(p, pixel.index * s[2]) for p, s in zip(lines, self.steps, strict=True)]
-                total = f.load(vector("i32", lanes), f.at(sums, pixel.index, gap), 4) + start
+                total = f.load(vector("i32", lanes), f.at(sums, pixel.index, gap), 4)
+                total = total if start is None else total + start
                 values = [convert.convert(f, self.isa, total, _INT32, k.dtype)]
                 for e, known, place in zip(k.extras, same, at, strict=False):
                     values.append(known if known is not None else self.extra(e, place, lanes, mask))
