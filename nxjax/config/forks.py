@@ -114,8 +114,10 @@ def _to_its_end(work: Callable[[], None]) -> None:
 def _interrupt_again() -> None:
     if _here.interrupted == os.getpid():
         _here.interrupted = 0
-        # Another thread does it some time after this: in a hook, it would be lost.
-        _thread.start_new_thread(_thread.interrupt_main, ())
+        # Another thread does it some time after this: in a hook, it would be lost. A signal also ends what waits.
+        import signal
+
+        _thread.start_new_thread(signal.pthread_kill, (threading.get_ident(), signal.SIGINT))
 
 
 if hasattr(os, "register_at_fork"):

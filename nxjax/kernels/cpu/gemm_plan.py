@@ -24,9 +24,8 @@ from nxjax.trace import dtypes
 from nxjax.trace.dtypes import DType
 
 NARROW_DEPTH: Final = 384  # units of a block of depth, at most, for vectors narrower than a cache line
-WIDE_DEPTH: Final = 1024  # the same for vectors as wide as cache lines
 OWN_ROWS: Final = 512  # rows of an item that makes panels itself, at most
-WIDE_OWN_ROWS: Final = 2048  # the same for vectors as wide as cache lines: each of its panels is made once, or seldom
+_TALL_ROWS: Final = 2048  # the same for vectors as wide as cache lines, where columns alone are items enough
 _OWN_LEAST_ROWS = 192  # the same where items make panels themselves: for fewer, that takes too long
 # Of a right operand that is read as it lies by vectors as wide as cache lines, which are hardly ever aligned, so that
 # each of them is in two: rows, beyond which it is copied, if it has more bytes than that.
@@ -131,7 +130,8 @@ def blocks_for(tile: GemmTile, rows: int, columns: int, units: int, count: int, 
     room = _UNIT_COLUMNS if tile.is_matrix else room
     wide = min(panels, max(1, room // (depth * tile.unit * tile.columns)))
     most = _UNIT_ROWS if tile.is_matrix else knobs.GEMM_ROWS()
-    most = WIDE_OWN_ROWS if wide_own else OWN_ROWS if own else most
+    if own:
+        most = _TALL_ROWS if wide_own and panels >= 2 * knobs.GEMM_ITEMS() else OWN_ROWS
     high = min(tall, max(1, most // tile.rows))
     wanted = max(1, min(knobs.GEMM_ITEMS(), rows * columns * units * count // knobs.GEMM_WORK()) // max(count, 1))
     if own:
@@ -149,7 +149,7 @@ def deepest(tile: GemmTile) -> int:
     """Units of a block of depth, at most."""
     if tile.is_matrix:
         return _UNIT_DEPTH
-    return knobs.GEMM_DEPTH() or (WIDE_DEPTH if _is_wide(tile) else NARROW_DEPTH)
+    return knobs.GEMM_DEPTH() or (512 if _is_wide(tile) else NARROW_DEPTH)
 
 
 def _is_wide(tile: GemmTile) -> bool:

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -227,12 +228,12 @@ def test_memory_is_taken_by_one_thread_at_a_time(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore:.*fork")
 def test_a_child_takes_memory_while_another_thread_of_its_parent_did():
-    room, taken, go_on = _room(), threading.Event(), threading.Event()
+    room, taken = _room(), threading.Event()
 
     def hold():
         with room._lock:
             taken.set()
-            go_on.wait(60)
+            time.sleep(0.3)  # for which the fork waits
 
     thread = threading.Thread(target=hold)
     thread.start()
@@ -240,6 +241,5 @@ def test_a_child_takes_memory_while_another_thread_of_its_parent_did():
     child = os.fork()
     if not child:
         os._exit(0 if room._lock.acquire(blocking=False) else 1)
-    go_on.set()
     thread.join()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -37,13 +37,11 @@ def test_blocks_cover_everything_in_enough_items():
         assert items >= min(8, rows * columns * units >> 21)
 
 
-def test_items_that_make_panels_of_wide_vectors_make_each_once():
-    for rows, columns, depth in ((2040, 2048, 1024), (1024, 1024, 1024), (1024, 2048, 1024)):
+def test_items_of_many_columns_make_each_panel_once():
+    for rows, columns, depth in ((2040, 2048, 1024), (1024, 2048, 512), (700, 4096, 1024)):
         t = GemmTile("fma", "float", 6, 4, 16)
         b = blocks_for(t, rows, columns, depth, 1, own=True)
         assert b.rows >= rows
-        # A depth of this length is not cut: sums that are stored and read again take as long as a twentieth of it.
-        assert b.depth == depth
         assert -(-columns // b.columns) >= 8
 
 
