@@ -64,7 +64,7 @@ test: $(VENV)/test
 	$(MAKE) --no-print-directory guarded
 
 tests: $(VENV)/test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 # Core dependencies only: no jaxlib, no JAX, nothing to compare with.
 test-quick: $(VENV)-core/quick
