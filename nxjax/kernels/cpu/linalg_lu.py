@@ -57,6 +57,11 @@ class LuBlocks(Alike):
         last, nbytes = f.constant("i64", self.k), f.constant("i64", n * size)
         with f.loop(lo, hi) as item:
             swaps, numbers = f.at(pivots, item.index, 4 * self.k), f.at(order, item.index, 4 * m)
+            # What is no element is zero: sums of what may lie there, if it is below the normal range, take far longer.
+            zero = f.constant(vector(self.scalar, side), 0)
+            for begin, end, across in ((0, m, n // side * side), (m, self.high, 0)):
+                with f.loop(begin, end) as row, f.loop(across, self.stride, side) as column:
+                    f.store(zero, self._place(f, matrix, row.index, column.index), GROUP)
             with f.loop(0, m) as row:
                 f.call("memcpy", "ptr", self._place(f, matrix, row.index, 0),
                        f.at(x, item.index * m + row.index, n * size), nbytes)  # fmt: skip

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from nxjax.kernels.cpu.linalg_lu import LuBlocks
+from tests.kernels.cpu import running
 from tests.kernels.cpu.running import ISAS, run
 
 SHAPES = (
@@ -56,3 +57,22 @@ def test_pivots_are_those_of_eval(isa_name):
     np.testing.assert_allclose(y[:2], wanted[0][:2], atol=1e-4)
     assert (y[0, :, 0] == 0).all()
     assert all(sorted(row) == list(range(40)) for row in order)
+
+
+@pytest.mark.parametrize("isa_name", ISAS)
+def test_nothing_is_computed_of_what_lay_in_scratch(isa_name, monkeypatch):
+    """Numbers below the normal range take many times as long: whether a call was slow hung on what ran before it."""
+    left, guarded = [], running.guarded
+
+    def noted(nbytes, fill, name, *align):
+        piece, raw = guarded(nbytes, fill, name, *align)
+        left.extend([(piece, raw)] if name == "scratch memory" else [])
+        return piece, raw
+
+    monkeypatch.setattr(running, "guarded", noted)
+    for m, n in ((37, 37), (20, 50), (50, 20)):
+        left.clear()
+        kernel = LuBlocks(np.dtype("f4"), 1, m, n)
+        run(kernel, np.random.default_rng(1).standard_normal((1, m, n)).astype("f4"), name=isa_name)
+        _, raw = left[0]  # filled with NaN before
+        assert np.isfinite(raw[: kernel.high * kernel.stride * 4].view("f4")).all()
