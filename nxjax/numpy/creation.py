@@ -257,10 +257,10 @@ def full_scalar(shape: Shape, fill: ArrayLike, dtype: DType, weak: bool = False)
     """``fill``, a Python or NumPy scalar, over ``shape``."""
     if current_trace() is EVAL:
         with np.errstate(all="ignore"):
-            value = np.asarray(fill).astype(dtype)
+            value = dtypes.cast(np.asarray(fill), dtype)
         # The system has pages of zeros ready, and gives each when it is used first.
         return wrap(np.full(shape, value, dtype) if any(value.tobytes()) else np.zeros(shape, dtype), weak)
-    x = wrap(np.asarray(fill).astype(dtype), weak)
+    x = wrap(dtypes.cast(np.asarray(fill), dtype), weak)
     return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
 
 

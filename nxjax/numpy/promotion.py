@@ -74,7 +74,7 @@ def python_scalar(x: Any, dtype: DType, weak: bool) -> DeviceArray:
         if whole.dtype == object or lost:
             raise OverflowError(f"Python integer {x} too large to convert to {dtype.name}")
         with np.errstate(all="ignore"):  # integers wrap around, as in XLA
-            data = np.asarray(whole.astype(dtype))
+            data = np.asarray(dtypes.cast(whole, dtype))
         data.flags.writeable = False
         found = data, ArrayType((), data.dtype, weak)
         if x and len(_scalars) < 1024:

@@ -39,7 +39,7 @@ from nxjax.trace.dtypes import DType
 def iota(n: int, dtype: DType) -> Array:
     """0, 1, ..., n - 1."""
     if current_trace() is EVAL:
-        return wrap(np.arange(n).astype(dtype))
+        return wrap(dtypes.cast(np.arange(n), dtype))
     return ops.iota(dtype=dtype, shape=(n,), dimension=0)
 
 
@@ -86,7 +86,7 @@ def arange(
         data = np.arange(int(first), int(last), int(by))
     else:
         data = np.arange(first, last, by, dtype=wanted if wanted in (dtypes.float32, dtypes.float64) else None)
-    return put_on_device(wrap(data.astype(wanted)), device)
+    return put_on_device(wrap(dtypes.cast(data, wanted)), device)
 
 
 def linspace(

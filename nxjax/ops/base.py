@@ -165,7 +165,7 @@ def move_batch(x: Array, dim: int | None, size: int, to: int = 0) -> Array:
 
 def constant(value: Any, dtype: DType, shape: Shape = ()) -> Array:
     """``value`` of ``dtype``, repeated over ``shape``: one literal and one broadcast."""
-    x = wrap(np.asarray(value).astype(dtype))
+    x = wrap(dtypes.cast(np.asarray(value), dtype))
     return ops.broadcast_in_dim(x, shape=shape, broadcast_dimensions=()) if shape else x
 
 

@@ -14,19 +14,11 @@ from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
-def _to_odd(x: NDArray) -> NDArray:
-    """float64 as that of its two neighbours in float32 whose last bit is set, unless float32 has it: what rounds that
-    once more rounds as if it had seen ``x`` (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
-    """
-    near = x.astype(np.float32)
-    cut = (near != x) & (near.view(np.uint32) & 1 == 0) & ~np.isnan(x)
-    return np.where(cut, np.nextafter(near, np.where(near < x, np.float32(np.inf), np.float32(-np.inf))), near)
-
-
 @final
 class ConvertElementType(Elementwise):
     """``x`` by value in another dtype: floats round to nearest even, float to integer truncates and saturates.
 
+    Integers become 8- and 16-bit floats by way of float32, as in XLA.
     Linear between inexact dtypes (for complex to real it drops the imaginary part). To bool it is ``x != 0``.
     """
 
@@ -61,9 +53,7 @@ class ConvertElementType(Elementwise):
             return np.asarray(exact.astype(dtype))
         if x.dtype in (dtypes.int4, dtypes.uint4) and dtype in (dtypes.int4, dtypes.uint4):
             x = x.astype(np.int8)  # ml_dtypes has no cast between its two
-        if x.dtype == dtypes.float64 and dtype in dtypes.NARROW:
-            x = _to_odd(x)
-        return np.asarray(x.astype(dtype))
+        return np.asarray(dtypes.cast(x, dtype))
 
     def jvp(
         self, primals: Arrays, tangents: Tangents, *, dtype: DType, weak: bool = False

@@ -30,7 +30,7 @@ class Iota(Op):
         return ArrayType(shape, dtype)
 
     def eval(self, *, dtype: DType, shape: Shape, dimension: int) -> NDArray:
-        row = np.arange(shape[dimension]).astype(dtype)
+        row = dtypes.cast(np.arange(shape[dimension]), dtype)
         return np.broadcast_to(row.reshape([-1 if i == dimension else 1 for i in range(len(shape))]), shape)
 
     def stablehlo(self, b: Any, out: ArrayType, /, *, dtype: DType, shape: Shape, dimension: int) -> Any:

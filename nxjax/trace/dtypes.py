@@ -315,6 +315,30 @@ def bit_width(dtype: DType) -> int:
     return 4 if dtype in (int4, uint4) else 8 * dtype.itemsize
 
 
+def cast(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
+    """``x.astype(dtype)``. To 8- and 16-bit floats, float64 rounds once and integers go by way of float32, as in XLA.
+
+    What ``astype`` does there depends on the version of ml_dtypes.
+    """
+    if dtype in NARROW:
+        if x.dtype == float64:
+            x = _to_odd(x)
+        elif x.dtype in INTEGER:
+            x = x.astype(np.float32)
+        with np.errstate(all="ignore"):  # what is too large becomes infinite
+            return x.astype(dtype)
+    return x.astype(dtype)
+
+
+def _to_odd(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """float64 as that of its two neighbours in float32 whose last bit is set, unless float32 has it: what rounds that
+    once more rounds as if it had seen ``x`` (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
+    """
+    near = x.astype(np.float32)
+    cut = (near != x) & (near.view(np.uint32) & 1 == 0) & ~np.isnan(x)
+    return np.where(cut, np.nextafter(near, np.where(near < x, np.float32(np.inf), np.float32(-np.inf))), near)
+
+
 def lowest(dtype: DType) -> Any:
     """The value below all others: -inf, the smallest integer, False."""
     if dtype in INEXACT:

@@ -90,7 +90,7 @@ ALL = sorted((*dtypes.NUMERIC,), key=str)
 @pytest.mark.parametrize("dtype", ALL, ids=str)
 @pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 7)], ids=str)
 def test_every_dtype(dtype, shape, tmp_path):
-    x = (R.standard_normal(shape) * 3).astype(dtype)
+    x = (R.standard_normal(shape) * 3).clip(0 if dtype in dtypes.UNSIGNED else -7, 7).astype(dtype)
     checkpoints.save(tmp_path, {"x": x, "y": nx.asarray(x, dtype=dtype)})
     back = checkpoints.restore(tmp_path)
     same(back, {"x": x, "y": x})

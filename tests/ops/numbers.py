@@ -163,7 +163,7 @@ def converted(x, new):
     if old not in dtypes.FLOAT:
         values = [int(v) for v in x]
         if new in dtypes.FLOAT:
-            # Narrow floats by way of float32, as XLA and NumPy do.
+            # Narrow floats by way of float32, as XLA does.
             wides = np.array([_to_float(v, 53 if new == dtypes.float64 else 24) for v in values])
             return rounded(wides, new)
         low, size = int(dtypes.integer_info(new).min), 1 << dtypes.bit_width(new)

@@ -109,3 +109,26 @@ def test_floats_made_of_integers(x64):
                 want = jax.eval_shape(lambda v, f=f: f(jax.numpy, v), x)
                 got = nx.eval_shape(lambda v, f=f: f(nx.numpy, v), x)
                 assert (got.dtype, got.weak_type) == (want.dtype, want.weak_type), (name, kind)
+
+
+def test_rounding_is_the_same_whatever_made_the_array():
+    """Also where one rounding and two give different numbers: on 2**26 + 2**18 + 1, between two of bfloat16."""
+    whole = 2**26 + 2**18 + 1
+    made = [
+        nx.numpy.asarray(np.array([whole]), dtype="bfloat16"),
+        nx.numpy.asarray([whole]).astype("bfloat16"),
+        nx.numpy.full((1,), whole, dtype="bfloat16"),
+        nx.numpy.arange(whole, whole + 1, dtype="bfloat16"),
+        nx.numpy.ones(1, "bfloat16") * whole,
+        nx.jit(lambda x: x.astype("bfloat16"))(np.array([whole])),
+        nx.jit(lambda x: x * whole)(nx.numpy.ones(1, "bfloat16")),
+    ]
+    assert [int(y[0]) for y in made] == [2**26] * len(made)
+    fraction = 1 + 2.0**-8 + 2.0**-40  # just above the middle of two
+    made = [
+        nx.numpy.asarray(np.array([fraction]), dtype="bfloat16"),
+        nx.numpy.full((1,), fraction, dtype="bfloat16"),
+        nx.numpy.ones(1, "bfloat16") * fraction,
+        nx.jit(lambda x: x * fraction)(nx.numpy.ones(1, "bfloat16")),
+    ]
+    assert [float(y[0]) for y in made] == [1 + 2.0**-7] * len(made)

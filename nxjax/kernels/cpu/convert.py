@@ -261,7 +261,7 @@ def convert(f: Function, isa: Isa, x: Value, old: DType, new: DType) -> Value:
         y = x.convert(type, signed=old in dtypes.SIGNED)
         return settle(f, isa, new, y) if dtypes.bit_width(new) == 4 else y
     if old not in dtypes.FLOAT:
-        # To a narrow float by way of float32, rounding twice, as NumPy and ml_dtypes do.
+        # To a narrow float by way of float32, rounding twice, as XLA does.
         y = x.convert(type, signed=old in dtypes.SIGNED)
         return round_float(f, isa, new, y) if new in NARROW else y
     if new not in NARROW:

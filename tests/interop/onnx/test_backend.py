@@ -1,5 +1,6 @@
 """ONNX's own tests of operators, all that the package ships: each gives what ONNX says, or is refused for a reason."""
 
+import re
 import warnings
 from functools import cache
 from pathlib import Path
@@ -28,6 +29,8 @@ OTHERWISE = {
     "resize_downsample_scales_linear_align_corners": "the size is rounded first, as in ONNX Runtime and PyTorch",
     "resize_downsample_scales_cubic_align_corners": "the size is rounded first, as in ONNX Runtime and PyTorch",
 }
+# From a float to 4 bits: ONNX leaves open what becomes of numbers beyond the range, and its own answer has changed.
+FOUR_BITS = re.compile("cast.*FLOAT(16)?_to_U?INT4")
 # Sums of large values: the noise of float32 is that of the largest, in ONNX's numbers as in nxjax's.
 SUMS = ("test_dft",)
 # Results are random, so ONNX's numbers are those of one generator.
@@ -117,6 +120,11 @@ def test_what_onnx_says(part: int):
                 continue
             try:
                 for y, expected in zip(got, map(arrays, ys), strict=True):
+                    if FOUR_BITS.search(name):
+                        low, high = (-8, 7) if "_INT4" in name else (0, 15)
+                        inside = (given[0] >= low) & (given[0] <= high)
+                        assert inside.sum() > 10
+                        y, expected = np.asarray(y)[inside], expected[inside]
                     noise = 4 * np.finfo(np.float32).eps * np.abs(expected).max() if name.startswith(SUMS) else 0.0
                     compare(y, expected, rtol, max(atol, noise))
             except AssertionError as error:
