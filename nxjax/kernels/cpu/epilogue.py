@@ -89,8 +89,7 @@ def finish_row(
 ) -> None:
     """``count`` sums that lie at ``sums``, through the epilogue to ``outs``.
 
-    ``operands`` and ``outs`` are pointers to the elements that belong to the first sum. ``lanes``: sums in a vector;
-    the memory of the sums goes on to whole vectors.
+    ``operands`` and ``outs`` are pointers to the elements that belong to the first sum. ``lanes``: sums in a vector.
     """
     whole = count & -lanes
     # What a row has once is read once: results may lie anywhere, so that nobody else sees that it stays.
@@ -120,7 +119,8 @@ def _point(
 ) -> None:
     """``lanes`` results (0: one, without a vector) from position ``at`` of a row on; operands are places or numbers."""
     size = sum_dtype.itemsize
-    x = f.load(vector(convert.memory_type(sum_dtype), lanes), f.at(sums, at, size), size)
+    type, place = vector(convert.memory_type(sum_dtype), lanes), f.at(sums, at, size)
+    x = f.load(type, place, size) if mask is None else f.load_masked(type, place, mask)
     values = [convert.convert(f, isa, x, sum_dtype, end.product)]
     for o, base in zip(end.operands, operands, strict=True):
         if not o.wide:

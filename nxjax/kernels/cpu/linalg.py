@@ -67,8 +67,15 @@ class Batched(Kernel):
     def spread(
         self, f: Function, scratch: Value, valid: Value, source: Value, shape: tuple[int, int], steps: Sequence[int]
     ) -> None:
-        """Matrices into lanes; ``steps`` are elements to the next matrix, row and column, -1 and so on from the end."""
+        """Matrices into lanes; ``steps`` are elements to the next matrix, row and column, -1 and so on from the end.
+
+        Lanes without a matrix have zeros: arithmetic on what may lie there, below the normal range, takes far longer.
+        """
         size = self.dtype.itemsize
+        if self.count % self.lanes:
+            with f.if_(valid.lt(self.lanes)):
+                nbytes = f.constant("i64", shape[0] * shape[1] * GROUP)
+                f.call("memset", "ptr", scratch, f.constant("i32", 0), nbytes)
 
         def body(lane: Value, row: Value, column: Value) -> None:
             place = lane * steps[0] + row * steps[1] + column * steps[2]

@@ -73,6 +73,9 @@ class SolveColumns(Kernel):
             valid = f.intrinsic("smin", "i64", f.constant("i64", k) - start, f.constant("i64", self.columns))
             matrix = f.at(a, which * (n * n), size)
             source, target = (f.at(f.at(p, which * (n * k), size), start * along + skipped, size) for p in (b, y))
+            if k % self.columns:  # no arithmetic on what lay there, which may be slow
+                with f.if_(valid.lt(self.columns)):
+                    f.call("memset", "ptr", scratch, f.constant("i32", 0), f.constant("i64", self.scratch))
             self._copied(f, scratch, source, (across, along), valid)
             of = tile(isa, DTYPES[self.dtype], size, self.columns // isa.lanes(size))
             with f.loop(0, self.columns, of.columns) as column:

@@ -144,7 +144,7 @@ class CholeskyPanels(Alike):
             )  # fmt: skip
         inverses = f.at(block, self.lanes, GROUP)
         numbers = f.constants("i64", range(self.lanes))
-        with f.loop(0, self.lanes) as k:
+        with f.loop(0, width) as k:
             place = f.at(block, k.index, GROUP)
             inverse = f.splat(f.load(self.scalar, f.at(inverses, k.index, size)), self.lanes)
             behind = numbers.gt(f.splat(k.index, self.lanes))

@@ -57,6 +57,9 @@ class LuRows(Kernel):
             numbers = f.at(order, item.index, 4 * m)
             for source, copying in ((x, True), (y, False)):
                 with f.loop(0, m) as row:
+                    if copying and n < self.stride:  # no arithmetic on what lay there, which may be slow
+                        zero, last = f.constant(vector(DTYPES[self.dtype], self.lanes), 0.0), self.stride - self.lanes
+                        f.store(zero, self._place(f, scratch, row.index, last), GROUP)
                     outside = f.at(source, item.index * m + row.index, n * size)
                     inside = self._place(f, scratch, row.index, 0)
                     f.call("memcpy", "ptr", *((inside, outside) if copying else (outside, inside)), nbytes)

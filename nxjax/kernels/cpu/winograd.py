@@ -313,6 +313,11 @@ class _Writer:
             end = f.intrinsic("smin", "i64", begin + share, panels)
             with f.loop(0, count_) as tile:
                 self._transform(first + tile.index, tile.index)
+            # The last block of tiles may not be whole: no arithmetic on what lay there, which may be slow.
+            idle = f.constant("i64", k.block.pixels - 1) - (count_ - 1).urem(k.block.pixels)
+            with f.loop(0, _POINTS) as p:
+                rest = f.at(f.at(self.v, p.index * self.v_plane), count_ * self.inputs, 4)
+                f.call("memset", "ptr", rest, f.constant("i32", 0), idle * self.inputs * 4)
             with f.loop(begin, end) as panel:
                 channel = panel.index * columns
                 with f.loop(0, _POINTS) as p:

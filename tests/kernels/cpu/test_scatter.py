@@ -50,7 +50,7 @@ def test_any_number_of_updates_near_and_far(name, bound, clip):
             np.clip(i, 0, bound) if clip else i[(i >= 0) & (i <= bound)],
             u if clip else u[(i >= 0) & (i <= bound)],
         )
-        pieces = [guarded(v.nbytes, 0, "an operand") for v in (i, u, wanted)]
+        pieces = [guarded(v.nbytes, b"\0", "an operand") for v in (i, u, wanted)]
         for (_, raw), v in zip(pieces, (i, u), strict=False):
             raw[...] = v.view(np.uint8)
         (address,) = engine(isa.named(name)).addresses([kernel])
