@@ -201,20 +201,29 @@ class Scatter(Kernel):
     def _run(
         self, f: Function, isa: Isa, side: Side, update: Value, target: Value, columns: tuple[Value, Value] | None
     ) -> None:
-        """Contiguous elements, those of some columns or all of them."""
+        """Contiguous elements, those of some columns or all of them: whole vectors, then halves of one."""
         size = self.dtype.itemsize
         lanes = isa.bits // 8 // size
-        begin, end = f.constant("i64", 0), f.constant("i64", side.size)
-        if columns is not None:
+
+        def piece(start: Value, lanes: int) -> None:
+            self._combine(f, isa, f.at(update, start, size), f.at(target, start, size), lanes if lanes > 1 else 0)
+
+        begin, end, rest = f.constant("i64", 0), f.constant("i64", side.size), side.size % lanes
+        known = columns is None or self.items == 1
+        if columns is not None and not known:
             begin = columns[0] * self._per_item
             end = f.intrinsic("smin", "i64", columns[1] * self._per_item, end)
-        if lanes > 1:
-            whole = begin + ((end - begin) & -lanes)
-            with f.loop(begin, whole, lanes) as loop:
-                self._combine(f, isa, f.at(update, loop.index, size), f.at(target, loop.index, size), lanes)
-            begin = whole
-        with f.loop(begin, end) as loop:
-            self._combine(f, isa, f.at(update, loop.index, size), f.at(target, loop.index, size), 0)
+        whole = begin + ((end - begin) & -lanes)
+        with f.loop(begin, whole, lanes) as loop:
+            piece(loop.index, lanes)
+        while lanes > 1:
+            lanes //= 2
+            if known and rest & lanes:
+                piece(whole, lanes)
+            elif not known:
+                with f.if_(((end - whole) & lanes).ne(0)):
+                    piece(whole, lanes)
+            whole = whole + ((end - whole) & lanes)
 
     def _combine(self, f: Function, isa: Isa, update: Value, target: Value, lanes: int) -> None:
         if self.op == "set":

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 __all__ = ["Builder", "NoKernel", "View", "dense_strides", "dense_view", "rule"]
 
 NDArray = np.ndarray[Any, Any]
+_GROUP = 16  # elementwise values of one kernel that share no more than memory
 
 
 @final
@@ -240,7 +241,8 @@ class Builder:
 
     def together(self, xs: Sequence[Any]) -> None:
         """Compute values now; by one kernel reductions of the same elements along the same axes, and elementwise
-        values of one shape that are made of the same values which are not memory yet."""
+        values of one shape that are made of the same values which are not memory yet, or of the same memory in steps:
+        what is gathered is gathered once."""
         groups: list[tuple[tuple[object, ...], set[Any], list[Lazy]]] = []
         for x in xs:
             y = x
@@ -251,11 +253,13 @@ class Builder:
             if isinstance(y, LazyReduce):
                 x, key, sources = y, (y.args[0].shape, y.axes), large_sources(y)
             elif isinstance(y, Map):
-                key, sources = (x.shape, y.order), pending(y)
+                key, sources = (x.shape, y.order), {*pending(y), *self._scattered(y)}
             else:
                 continue
             for known, of, group in groups:
-                if known == key and of & sources and x not in group:
+                shared = of & sources
+                small = len(group) < _GROUP or any(isinstance(y, Lazy) for y in shared)
+                if known == key and shared and small and x not in group:
                     of |= sources
                     group.append(x)
                     break
@@ -271,6 +275,21 @@ class Builder:
                 self.view(before)
         for x in xs:
             self.view(x)
+
+    def _scattered(self, x: Lazy) -> set[Buffer]:
+        """The memory that ``x`` is made of, where what it reads does not lie side by side."""
+        found, seen, todo = set[Buffer](), {x}, [x]
+        while todo:
+            y = todo.pop()
+            v = self._resolved(y)
+            if v is None:
+                todo += [a for a in y.args if a not in seen]
+                seen.update(y.args)
+            else:
+                steps = [abs(s) for n, s in zip(v.shape, v.strides, strict=True) if n > 1 and s]
+                if steps and min(steps) > v.dtype.itemsize:
+                    found.add(v.ref.buffer)
+        return found
 
     def product(self, x: LazyProduct) -> LazyProduct:
         """A value that a kernel of its own computes, after what is made of it has been seen (its epilogue)."""

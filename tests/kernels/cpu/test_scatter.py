@@ -14,7 +14,7 @@ from tests.kernels.cpu.running import ISAS, guarded
 
 @pytest.mark.parametrize("name", ISAS)
 @pytest.mark.parametrize("op", ["set", "add", "max"])
-@pytest.mark.parametrize("width", [1, 100, 333])
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 8, 15, 20, 100, 333])
 def test_columns_in_any_items(name, op, width):
     """Items are columns, so that the order of updates is that of the indices however they are cut."""
     rng = np.random.default_rng(0)

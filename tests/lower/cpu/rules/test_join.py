@@ -92,3 +92,20 @@ def test_shifts_of_a_shift_are_read_where_the_array_lies():
 def _waves(x):
     y = x + np.float32(0.5) * (np.roll(x, -1, 0) - x) * x
     return y, y + np.roll(y, 1, 0)
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_pieces_that_read_the_same_columns_are_a_kernel(count):
+    """A column of a matrix is gathered; parts of a quaternion's product would gather each of them four times."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((1000, count)).astype(np.float32)
+
+    def f(x):
+        turned = x[::-1]
+        return jnp.stack([x[:, i] * turned[:, -i] + x[:, i - 1] * 2 for i in range(count)], 1)
+
+    kernels = [c.kernel for c in lower(nx.jit(f).trace(x).program).calls()]
+    assert len(kernels) == -(-count // 16)
+    with np.errstate(all="ignore"):
+        wanted = np.stack([x[:, i] * x[::-1, -i] + x[:, i - 1] * 2 for i in range(count)], 1)
+    np.testing.assert_array_equal(nx.jit(f)(x), wanted)
