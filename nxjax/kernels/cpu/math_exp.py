@@ -224,13 +224,16 @@ def logistic(f: Function, isa: Isa, x: Value) -> Value:
     """
     if isa.reproducible or not is_single(x):
         return _logistic_anywhere(f, isa, x)
-    high, low = exp_moderate(f, isa, -x)
+    # From 30 on it is 1. Below the normal numbers it is made the longer way, where there are any.
+    least, normal = constants(x).least, constants(x).normal[0]
+    high, low = exp_moderate(f, isa, -_clipped(f, x, normal, 30.0))
     larger, smaller = f.select(high.gt(1.0), high, 1.0), f.select(high.gt(1.0), 1.0, high)
     bottom, lost = fast_two_sum(larger, smaller)
     inverse = 1.0 / bottom
     rest = f.fma(-inverse, bottom, 1.0) - inverse * (lost + low)
-    common = f.fma(rest, inverse, inverse)
-    return where_rare(f, ~fabs(f, x).lt(87.0), common, lambda: _logistic_anywhere(f, isa, x))
+    small = x.lt(normal)
+    common = f.select(small, 0.0, f.fma(rest, inverse, inverse))
+    return where_rare(f, small & x.ge(least), common, lambda: _logistic_anywhere(f, isa, x))
 
 
 def _logistic_anywhere(f: Function, isa: Isa, x: Value) -> Value:

@@ -133,7 +133,8 @@ def erf(f: Function, isa: Isa, x: Value) -> Value:
 def erfc(f: Function, isa: Isa, x: Value) -> Value:
     size = fabs(f, x)
     most = 10.5 if is_single(x) else 28.0
-    far = _erfc_positive(f, isa, f.select(size.gt(most), most, size))
+    gone = size.gt(most)  # what is below all numbers comes of nothing that is slow
+    far = f.select(gone, 0.0, _erfc_positive(f, isa, f.select(gone, 1.0, size)))
     far = f.select(x.lt(0.0), 2.0 - far, far)
     return f.select(size.lt(0.5), 1.0 - _erf_near(f, x), f.select(x.is_nan(), x, far))
 
