@@ -320,11 +320,18 @@ def ldexp(x1: ArrayLike, x2: ArrayLike, /) -> Array:
     if a.dtype in dtypes.COMPLEX:
         raise ValueError("ldexp: complex x1 is not supported")
     a, n = broadcast("ldexp", a, convert(as_operand(x2, "ldexp"), dtypes.int32))
-    # In two steps, so that neither factor overflows before the product does.
-    half = ops.shift_right_arithmetic(n, full_like(n, 1))
-    rest = ops.sub(n, half)
-    two = full_like(a, 2.0)
-    return ops.mul(ops.mul(a, ops.pow(two, convert(half, a.dtype))), ops.pow(two, convert(rest, a.dtype)))
+    return times_power(a, n)
+
+
+def times_power(x: Array, exponent: Array) -> Array:
+    """x * 2**exponent in three steps, since no power by itself may overflow or vanish."""
+    if x.dtype in dtypes.COMPLEX:  # infinite parts times a complex number with no imaginary part are unknown
+        return ops.complex(*(times_power(part, exponent) for part in (ops.real(x), ops.imag(x))))
+    most = -3 * int(dtypes.float_info(x.dtype).minexp)
+    exponent = clip(exponent, -most, most)
+    for i in range(3):
+        x = ops.mul(x, ops.exp2(convert((exponent + i) // 3, x.dtype)))
+    return x
 
 
 @example("jnp.array([1.0, -1.0, jnp.inf])", "Array([ 1.1920929e-07, -1.1920929e-07,            nan], dtype=float32)")

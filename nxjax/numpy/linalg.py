@@ -13,12 +13,14 @@ from nxjax.numpy.contractions import vecdot
 from nxjax.numpy.creation import full_scalar
 from nxjax.numpy.documented import example as _example
 from nxjax.numpy.documented import shown as _shown
-from nxjax.numpy.floats import conjugate, frexp, isnan, real
+from nxjax.numpy.elementwise import maximum
+from nxjax.numpy.floats import conjugate, frexp, isnan, real, times_power
 from nxjax.numpy.grids import diagonal as _diagonal
 from nxjax.numpy.indexing import take_along_axis
 from nxjax.numpy.matrix_products import cross, diagonal, matmul, multi_dot, outer, tensordot, trace
 from nxjax.numpy.methods import concrete_value
 from nxjax.numpy.norms import matrix_norm, norm, vector_norm
+from nxjax.numpy.padding import pad
 from nxjax.numpy.promotion import (
     as_axis,
     as_operand,
@@ -34,7 +36,7 @@ from nxjax.numpy.reductions import max as max_
 from nxjax.numpy.reductions import prod
 from nxjax.numpy.reductions import sum as sum_
 from nxjax.numpy.selection import where
-from nxjax.numpy.shapes import matrix_transpose, moveaxis
+from nxjax.numpy.shapes import matrix_transpose, moveaxis, reshape
 from nxjax.numpy.sorting import argsort
 from nxjax.ops import linalg_lu
 from nxjax.ops import vocabulary as ops
@@ -451,7 +453,24 @@ def _det(x: Array) -> Array:
             + x[..., 0, 2] * (x[..., 1, 0] * x[..., 2, 1] - x[..., 1, 1] * x[..., 2, 0])
         )
     lu, pivots, _ = ops.lu(x)
-    return _lu_sign(lu, pivots) * prod(_diagonal(lu, 0, -2, -1), -1)
+    return _moderate_product(_lu_sign(lu, pivots), _diagonal(lu, 0, -2, -1))
+
+
+def _moderate_product(sign: Array, x: Array) -> Array:
+    """``sign`` times the product along the last axis. Exponents are summed, so that only the result may overflow."""
+    exponent: Array | int = 0
+    while x.shape[-1]:
+        size = ops.abs(x) if x.dtype not in dtypes.COMPLEX else maximum(ops.abs(ops.real(x)), ops.abs(ops.imag(x)))
+        _, powers = frexp(size)
+        x, exponent = times_power(x, -powers), exponent + sum_(powers, -1)
+        # So many numbers of at least 1/2 do not vanish.
+        rest = -x.shape[-1] % 64 if x.shape[-1] > 64 else 0
+        x = pad(x, [(0, 0)] * (x.ndim - 1) + [(0, rest)], constant_values=1)
+        width = min(x.shape[-1], 64)
+        x = prod(reshape(x, (*x.shape[:-1], x.shape[-1] // width, width)), -1)
+        if x.shape[-1] == 1:
+            return times_power(sign * x[..., 0], exponent)
+    return sign
 
 
 @_example("jnp.ones((3, 3))", "Array(1, dtype=int32)", raises="ValueError: both ``rtol`` and ``tol``.")
