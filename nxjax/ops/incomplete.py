@@ -91,16 +91,18 @@ class _Fraction(Recurrence):
 
     def step(self, eps: float, tiny: float, n: Any, xs: Sequence[Any], state: Sequence[Any]) -> tuple[Any, ...]:
         a = xs[0]
-        b, c, d, f, _, *more = state
+        b, c, d, f, last_change, *more = state
         an = (a - n) * n
         b = b + 2
         before = c, d
         d = 1 / away(an * d + b, tiny)
         c = away(b + an / c, tiny)
         factor = c * d
-        change = abs(factor - 1)
+        # What is done stays as it is: rounding may move it once more, and others would have to wait for it.
+        going = last_change > eps
+        change, further = where(going, abs(factor - 1), last_change), where(going, f * factor, f)
         if not self.slope:
-            return b, c, d, f * factor, change
+            return b, c, d, further, change
         # The slope of ``an`` is n, that of b is -1.
         (dc, dd, df), (last_c, last_d) = more, before
         dd = -(last_d * n + an * dd - 1) * d * d
@@ -108,7 +110,8 @@ class _Fraction(Recurrence):
         slope = df * factor + f * (dc * d + c * dd)
         # For integer a the fraction ends, but its derivative goes on.
         moved = abs(slope - df) / (abs(slope) + abs(f))
-        return b, c, d, f * factor, where(moved > change, moved, change), dc, dd, slope
+        change = where(going & (moved > change), moved, change)
+        return b, c, d, further, change, dc, dd, where(going, slope, df)
 
     def unfinished(self, eps: float, state: Sequence[Any]) -> Any:
         return state[4] > eps
@@ -124,15 +127,16 @@ class _BetaFraction(Recurrence):
         return fill(x, 1), d, d, fill(x, 1)
 
     def step(self, eps: float, tiny: float, n: Any, xs: Sequence[Any], state: Sequence[Any]) -> tuple[Any, ...]:
-        (a, b, x), (c, d, f, _) = xs, state
+        (a, b, x), (c, d, f, last_change) = xs, state
         even = (b - n) * x * n / ((a + n * 2 - 1) * (a + n * 2))
         d = 1 / away(even * d + 1, tiny)
         c = away(even / c + 1, tiny)
-        f = f * d * c
+        last, f = f, f * d * c
         odd = -(a + n) * (a + b + n) * x / ((a + n * 2) * (a + n * 2 + 1))
         d = 1 / away(odd * d + 1, tiny)
         c = away(odd / c + 1, tiny)
-        return c, d, f * d * c, abs(d * c - 1)
+        going = last_change > eps  # as in `_Fraction`
+        return c, d, where(going, f * d * c, last), where(going, abs(d * c - 1), last_change)
 
     def unfinished(self, eps: float, state: Sequence[Any]) -> Any:
         return state[-1] > eps

@@ -462,3 +462,17 @@ def test_numbers_beside_arrays_take_the_short_way_to_the_same_bits(dtype, number
         assert short == [outcome(f) for f in calls]
     finally:
         eager.close(False)
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+def test_ldexp_at_the_ends(dtype):
+    """No power of two is infinite on the way: 0 stays 0, and the least number becomes the greatest."""
+    info = np.finfo(dtype)
+    x = np.array([0, -0.0, 1, info.smallest_subnormal, info.tiny, info.max, np.inf, -np.inf, np.nan, -1.5], dtype)
+    powers = [0, 1, -1, 20, -20, 40, -40, 150, -150, 277, 300, -300, 2097, 5000, -5000, 2**31 - 1, -(2**31)]
+    with nx.config.using(enable_x64=True), np.errstate(all="ignore"):
+        for ldexp in (jnp.ldexp, nx.jit(jnp.ldexp)):
+            y = np.asarray(ldexp(x[:, None], np.array(powers, np.int32)))
+            np.testing.assert_array_equal(y, np.ldexp(x[:, None], powers))
+            known = ~np.isnan(y)
+            np.testing.assert_array_equal(np.signbit(y)[known], np.signbit(np.ldexp(x[:, None], powers))[known])

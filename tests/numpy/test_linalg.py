@@ -182,3 +182,38 @@ def test_derivatives_of_pinv_do_not_depend_on_the_scale(dtype, shape):
             found = np.asarray(slope(x * scale)) * scale * scale
             np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6 * abs(wanted).max())
         assert not np.asarray(jnp.linalg.pinv(x * 0)).any()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "c8"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [50.0] * 40 + [0.02] * 40, [1e30, 1e30, 1e-30, 1e-30], [1e-30, 1e-30, 1e30, 1e30], [1e30, 1e-30, 1e30, 1e-30],
+        [1e30, 1e30, 0, 1], [1e30] * 4 + [0], [3.0] * 200, [1e-3] * 300, [0.9] * 700,
+    ],
+    ids=lambda x: f"{x[:3]}x{len(x)}",
+)  # fmt: skip
+def test_a_determinant_overflows_only_where_its_value_does(numbers, dtype):
+    a = np.diag(np.array(numbers, dtype))
+    with np.errstate(over="ignore"):
+        wanted = np.prod(np.array(numbers, np.longdouble)).astype("f4")
+    for det in (jnp.linalg.det, nx.jit(jnp.linalg.det)):
+        np.testing.assert_allclose(np.real(det(a)), wanted, rtol=1e-4, atol=1e-38)
+        assert not np.imag(det(a))
+
+
+@pytest.mark.parametrize("size", [4, 64, 65, 130])
+def test_determinants_of_any_size(size):
+    a = np.random.default_rng(size).standard_normal((2, size, size))
+    with nx.config.using(enable_x64=True):
+        np.testing.assert_allclose(nx.jit(jnp.linalg.det)(a), np.linalg.det(a), rtol=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 3, 40])
+def test_permutations_of_pivots(count):
+    pivots = np.random.default_rng(0).integers(0, 9, (count, 7)).astype(np.int32)
+    wanted = np.tile(np.arange(9), (count, 1))
+    for row, swaps in zip(wanted, pivots, strict=True):
+        for k, p in enumerate(swaps):
+            row[[k, p]] = row[[p, k]]
+    np.testing.assert_array_equal(nx.lax.linalg.lu_pivots_to_permutation(pivots, 9), wanted)

@@ -8,6 +8,7 @@ import scipy.special as peer
 import nxjax as nx
 from nxjax.errors import DtypeError, GradientError
 from nxjax.ops import incomplete as ops
+from nxjax.ops.recurrence import MOST_STEPS
 from nxjax.testing import bad, check_grads, check_op, sample
 
 RNG = np.random.default_rng(0)
@@ -119,3 +120,24 @@ def test_what_has_no_derivative_is_an_error_only_where_it_is_needed():
     ):
         with pytest.raises(nx.errors.GradientError, match="has no derivative in"):
             needed(a)
+
+
+@pytest.mark.parametrize("name", ["gamma", "slope", "beta"])
+def test_an_element_that_is_done_stays_done(name):
+    """All elements go on while one does: rounding that moved others once more made the loop run to its limit."""
+    rng = np.random.default_rng(0)
+    a = np.abs(rng.standard_normal(4096)) + 0.1
+    recurrence, xs = ops._Fraction(name == "slope"), (a, a + 1)
+    if name == "beta":
+        recurrence, xs = ops._BetaFraction(), (a, a + 1, rng.random(4096) * (a + 1) / (2 * a + 3))
+    eps, tiny = np.finfo(np.float64).eps, 1e-300
+    state, steps = recurrence.start(eps, tiny, *xs), 0
+    done = np.zeros(4096, bool)
+    while not done.all():
+        steps += 1
+        with np.errstate(all="ignore"):
+            state = recurrence.step(eps, tiny, float(steps), xs, state)
+        going = recurrence.unfinished(eps, state)
+        assert not (done & going).any()
+        done = ~going
+        assert steps < MOST_STEPS
