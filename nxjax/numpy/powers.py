@@ -141,7 +141,10 @@ def log10(x: ArrayLike, /) -> Array:
 def _log_base(name: str, x: Any, base: float) -> Array:
     (v,) = promote_inexact(name, x)
     v = convert(v, v.dtype)  # a weak number's logarithm is not weak: a choice that JAX made for these two
-    return ops.div(ops.log(v), full_like(v, np.log(base)))
+    y = ops.log(v)
+    if y.dtype in dtypes.COMPLEX:  # a complex quotient of an infinite number would lose the other part
+        return ops.complex(*(ops.div(part, full_like(part, np.log(base))) for part in (ops.real(y), ops.imag(y))))
+    return ops.div(y, full_like(v, np.log(base)))
 
 
 @with_methods(-np.inf)

@@ -77,6 +77,11 @@ class JVPTrace(Trace):
         """Result and tangent of one op, by its rule or by that of its expansion."""
         if op.has("jvp"):
             return op.jvp(primals, tangents, **params)
+        if not op.has("expand"):
+            raise NotImplementedError(
+                f"{op.name} of {primals[0].type} has no derivative: give the function a rule with nx.custom_jvp, "
+                "or take it of nx.lax.stop_gradient(x)"
+            )
         if op.multi:
             y, t = jvp_flat(lambda *xs: op.expand(*xs, **params), primals, tangents)
             return tuple(y), tuple(t)

@@ -476,3 +476,15 @@ def test_ldexp_at_the_ends(dtype):
             np.testing.assert_array_equal(y, np.ldexp(x[:, None], powers))
             known = ~np.isnan(y)
             np.testing.assert_array_equal(np.signbit(y)[known], np.signbit(np.ldexp(x[:, None], powers))[known])
+
+
+@pytest.mark.parametrize("name", ["log2", "log10"])
+def test_logarithms_of_infinite_complex_numbers_keep_the_angle(name):
+    parts = [0, -0.0, 1, -2.5, np.inf, -np.inf]
+    z = np.array([complex(a, b) for a in parts for b in parts], np.complex64)
+    with np.errstate(all="ignore"):
+        wanted = getattr(np, name)(z)
+    for f in (getattr(jnp, name), nx.jit(getattr(jnp, name))):
+        y = np.asarray(f(z))
+        np.testing.assert_allclose(y.real, wanted.real, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(y.imag, wanted.imag, rtol=1e-5, atol=1e-6)

@@ -92,3 +92,9 @@ def test_errors():
         ours.solve(A, B, assume_a="x")
     with pytest.raises(NotImplementedError):
         ours.eigh(A, B)
+
+
+@pytest.mark.parametrize("f", [lambda a: ours.schur(a)[0], lambda a: ours.sqrtm(a).real], ids=["schur", "sqrtm"])
+def test_what_has_no_derivative_says_so(f):
+    with pytest.raises(NotImplementedError, match=r"schur of f32\[3,3\] has no derivative"):
+        nx.grad(lambda a: f(a).sum())(np.eye(3, dtype=np.float32))
