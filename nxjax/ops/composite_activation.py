@@ -12,7 +12,7 @@ from nxjax.ops.arithmetic import abs, add, div, integer_pow, max, min, mul, neg,
 from nxjax.ops.base import Composed, NDArray, RoundedDerivative, Tangent, Unary, like
 from nxjax.ops.bitwise import and_
 from nxjax.ops.compare import ge, gt, lt
-from nxjax.ops.elementary import above, exp, exp_normal, expm1, least_power, log1p, logistic
+from nxjax.ops.elementary import exp, expm1, log1p, logistic
 from nxjax.ops.select import select_n
 from nxjax.ops.special import erfc
 from nxjax.trace import dtypes
@@ -63,11 +63,6 @@ class Relu6(Activation):
         return (lambda t: select_n(inside, like(t, 0), t),)
 
 
-def _gate(x: Array) -> Array:
-    """The logistic function, and 0 where that is below the normal numbers; see `above`."""
-    return logistic(above(x, least_power(x.dtype)))
-
-
 @final
 class Silu(_Composed):
     """x / (1 + exp(-x))"""
@@ -75,10 +70,10 @@ class Silu(_Composed):
     name = "silu"
 
     def composed(self, x: Array, /) -> Array:
-        return mul(x, _gate(x))
+        return mul(x, logistic(x))
 
     def tangents(self, y: Array, x: Array) -> Sequence[Tangent | None]:
-        s = _gate(x)
+        s = logistic(x)
         derivative = add(s, mul(y, sub(like(s, 1), s)))
         return (lambda t: mul(t, derivative),)
 
@@ -164,29 +159,23 @@ class Gelu(_Composed):
     def composed(self, x: Array, /, *, approximate: bool) -> Array:
         if approximate:
             # (1 + tanh u) / 2, where tanh u is nearly -1, too
-            return mul(x, _gate(mul(self._inner(x), 2.0)))
+            return mul(x, logistic(mul(self._inner(x), 2.0)))
 
-        return mul(mul(x, 0.5), self._upper(x))
-
-    def _upper(self, x: Array) -> Array:
-        """erfc(-x / sqrt(2)), and 0 where it is below the normal numbers, which are slow; see `above`."""
-        # Where erfc is 2^-1022, and 2^-126.
-        least = -26.543258 if x.dtype == dtypes.float64 else -9.1945
-        return erfc(neg(above(mul(x, math.sqrt(0.5)), least)))
+        return mul(mul(x, 0.5), erfc(mul(neg(x), _rounded(math.sqrt(0.5), x))))
 
     def _inner(self, x: Array) -> Array:
         return mul(add(x, mul(integer_pow(x, y=3), 0.044715)), _rounded(math.sqrt(2 / math.pi), x))
 
     def tangents(self, y: Array, x: Array, *, approximate: bool) -> Sequence[Tangent | None]:
         if approximate:
-            s = _gate(mul(self._inner(x), 2.0))
+            s = logistic(mul(self._inner(x), 2.0))
             # d inner / dx = sqrt(2/pi) (1 + 3 * 0.044715 x^2)
             inner = mul(add(mul(square(x), 3 * 0.044715), 1.0), math.sqrt(2 / math.pi))
             by_gate = mul(mul(mul(x, 2.0), mul(s, sub(like(s, 1), s))), inner)
             derivative = add(s, by_gate)
         else:
-            density = mul(exp_normal(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
-            derivative = add(mul(self._upper(x), 0.5), mul(x, density))
+            density = mul(exp(mul(square(x), -0.5)), 1 / math.sqrt(2 * math.pi))
+            derivative = add(mul(erfc(mul(x, -math.sqrt(0.5))), 0.5), mul(x, density))
         return (lambda t: mul(t, derivative),)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -22,7 +21,7 @@ from nxjax.ops.base import (
     eval_by_expand,
     like,
 )
-from nxjax.ops.elementary import exp_normal, least_power, log
+from nxjax.ops.elementary import exp, log
 from nxjax.ops.reduce import reduce_max, reduce_sum
 from nxjax.ops.rounding import is_finite
 from nxjax.ops.select import select_n
@@ -36,13 +35,6 @@ def along(reduction: Any, x: Array, axis: int) -> Array:
     """A reduction along ``axis``, repeated back into the shape of ``x``."""
     kept = tuple(i for i in range(x.ndim) if i != axis)
     return broadcast_in_dim(reduction(x, axes=(axis,)), shape=x.shape, broadcast_dimensions=kept)
-
-
-def _host_terms(x: NDArray, axis: int) -> tuple[NDArray, NDArray]:
-    """The differences from the largest one, and their `exp_normal`."""
-    differences = x - x.max(axis, keepdims=True)
-    kept = np.where(differences < least_power(x.dtype, x.shape[axis]), -np.inf, differences)
-    return differences, np.exp(kept, out=kept)
 
 
 class AlongAxis(Differentiable, KeepsAxis, CompositeOp):
@@ -63,12 +55,12 @@ class Softmax(AlongAxis):
     def eval(self, x: NDArray, /, *, axis: int) -> NDArray:
         if x.dtype.itemsize < 4 or not x.size:
             return eval_by_expand(self, (x,), {"axis": axis})
-        _, y = _host_terms(x, axis)
+        y = np.exp(x - x.max(axis, keepdims=True))
         y /= y.sum(axis, keepdims=True)
         return y
 
     def expand(self, x: Array, /, *, axis: int) -> Array:
-        y = exp_normal(sub(x, along(reduce_max, x, axis)), x.shape[axis])
+        y = exp(sub(x, along(reduce_max, x, axis)))
         return div(y, along(reduce_sum, y, axis))
 
     def tangents(self, y: Array, x: Array, *, axis: int) -> Sequence[Tangent | None]:
@@ -84,14 +76,14 @@ class LogSoftmax(AlongAxis):
     def eval(self, x: NDArray, /, *, axis: int) -> NDArray:
         if x.dtype.itemsize < 4 or not x.size:
             return eval_by_expand(self, (x,), {"axis": axis})
-        shifted, y = _host_terms(x, axis)
-        shifted -= np.log(y.sum(axis, keepdims=True))
+        shifted = x - x.max(axis, keepdims=True)
+        shifted -= np.log(np.exp(shifted).sum(axis, keepdims=True))
         return shifted
 
     def expand(self, x: Array, /, *, axis: int) -> Array:
         shifted = sub(x, along(reduce_max, x, axis))
         kept = tuple(i for i in range(x.ndim) if i != axis)
-        total = log(reduce_sum(exp_normal(shifted, x.shape[axis]), axes=(axis,)))
+        total = log(reduce_sum(exp(shifted), axes=(axis,)))
         return sub(shifted, broadcast_in_dim(total, shape=x.shape, broadcast_dimensions=kept))
 
     def tangents(self, y: Array, x: Array, *, axis: int) -> Sequence[Tangent | None]:
@@ -120,8 +112,8 @@ class LogSumExp(Differentiable, RemovesAxes, CompositeOp):
         top = reduce_max(x, axes=axes)
         # An infinite largest element would make inf - inf of the differences.
         top = select_n(is_finite(top), like(top, 0), top)
-        found = exp_normal(sub(x, self._back(top, x, axes)), math.prod(x.shape[a] for a in axes))
-        return top, found, reduce_sum(found, axes=axes)
+        terms = exp(sub(x, self._back(top, x, axes)))
+        return top, terms, reduce_sum(terms, axes=axes)
 
     def expand(self, x: Array, /, *, axes: tuple[int, ...]) -> Array:
         top, _, total = self._terms(x, axes)
@@ -130,8 +122,8 @@ class LogSumExp(Differentiable, RemovesAxes, CompositeOp):
     def tangents(self, y: Array, x: Array, *, axes: tuple[int, ...]) -> Sequence[Tangent | None]:
         # Never from y: beside a large y its rounding is a factor of the exponentials. An infinite sum, or one of 0,
         # has no derivative: 0 / 0 gives NaN.
-        _, found, total = self._terms(x, axes)
-        return (lambda t: div(reduce_sum(mul(t, found), axes=axes), total),)
+        _, terms, total = self._terms(x, axes)
+        return (lambda t: div(reduce_sum(mul(t, terms), axes=axes), total),)
 
 
 softmax = Softmax()

@@ -14,7 +14,6 @@ from nxjax.ops.compare import eq, lt
 from nxjax.ops.select import select_n
 from nxjax.trace import dtypes
 from nxjax.trace.core import Array
-from nxjax.trace.dtypes import DType
 from nxjax.trace.types import ArrayType
 
 
@@ -50,29 +49,6 @@ exp = define_op(
     example=("jnp.array([0.0, -jnp.inf, 1000.0])", "Array([ 1.,  0., inf], dtype=float32)"),
     numpy=Face("exp", "e to the power x."),
 )
-
-
-def least_power(dtype: DType, count: int = 1) -> float:
-    """From it on e^x, divided by up to ``count``, is a normal number."""
-    tiny = np.finfo(dtypes.float64 if dtype == dtypes.float64 else dtypes.float32).tiny
-    return math.log(tiny) + math.log(max(count, 1))
-
-
-def above(x: Array, least: float) -> Array:
-    """``x``, and -inf below ``least``.
-
-    Functions whose results would be below the normal numbers give 0 then. Processors take a hundred times as long for
-    such numbers, whatever is computed with them later; beside the other terms of a sum they are nothing, and XLA takes
-    all of them for 0. Formats of which float32 has all numbers as normal ones are left alone.
-    """
-    if x.dtype not in (dtypes.bfloat16, dtypes.float32, dtypes.float64):
-        return x
-    return select_n(lt(x, like(x, least)), x, like(x, -math.inf))
-
-
-def exp_normal(x: Array, count: int = 1) -> Array:
-    """e^x, and 0 where that, divided by up to ``count``, is below the normal numbers; see `above`."""
-    return exp(above(x, least_power(x.dtype, count)))
 
 
 @final

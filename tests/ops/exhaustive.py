@@ -172,19 +172,10 @@ def _pow(d, x, y):
     return np.power(x, np.broadcast_to(np.float64(y), x.shape).copy())
 
 
-def _normal(d, y):
-    """``y``, and 0 where it is below the normal numbers."""
-    return np.where(y < np.finfo(np.float64 if d.dtype == np.float64 else np.float32).tiny, 0, y)
-
-
-def _gate(d, x):
-    return _normal(d, _logistic(d, x))
-
-
 def _gelu(d, x, approximate):
     if approximate:
-        return x * _gate(d, 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
-    return 0.5 * x * _normal(d, sp.erfc(-x / np.sqrt(2)))
+        return x * _logistic(d, 2 * np.sqrt(2 / np.pi) * (x + 0.044715 * x**3))
+    return 0.5 * x * sp.erfc(-x / np.sqrt(2))
 
 
 ROWS = {
@@ -239,7 +230,7 @@ ROWS = {
         lambda d, x, alpha: np.where(x >= 0, x, d.round(alpha) * x), params=[{"alpha": a} for a in (0.01, 0.2)]
     ),
     # Far from 0 the factor is subnormal.
-    "silu": Row(lambda d, x: x * _gate(d, x), ROUNDED, lambda x: np.where(x < -87, np.inf, 2)),
+    "silu": Row(lambda d, x: x * _logistic(d, x), ROUNDED, lambda x: np.where(x < -87, np.inf, 2)),
     "hard_swish": Row(lambda d, x: x * np.clip(x + 3, 0, 6) / 6, ROUNDED, 3),
     "elu": Row(lambda d, x: np.where(x > 0, x, np.expm1(np.where(x > 0, 0, x))), ROUNDED, 1.02),
     "softplus": Row(lambda d, x: np.logaddexp(x, 0), ROUNDED, 2),
