@@ -320,14 +320,14 @@ def cast(x: np.ndarray[Any, Any], dtype: DType) -> np.ndarray[Any, Any]:
 
     What ``astype`` does there depends on the version of ml_dtypes.
     """
-    if dtype in NARROW:
+    if dtype not in NARROW:
+        return x.astype(dtype)
+    with np.errstate(all="ignore"):  # what is too large becomes infinite
         if x.dtype == float64:
             x = _to_odd(x)
         elif x.dtype in INTEGER:
             x = x.astype(np.float32)
-        with np.errstate(all="ignore"):  # what is too large becomes infinite
-            return x.astype(dtype)
-    return x.astype(dtype)
+        return x.astype(dtype)
 
 
 def _to_odd(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
